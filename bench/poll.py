@@ -16,8 +16,9 @@ from section import Goal, Section
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.observe import pipeline
-from vllm_specdec_exporter.observe.pipeline import EngineState
 from vllm_specdec_exporter.observe.result import ExporterResult, TargetResult
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
 
 States = dict[EngineKey, EngineState]
@@ -89,7 +90,7 @@ def _cost(path: Path, rounds: int) -> tuple[int, float, float, float]:
     """Return the size of an answer, and seconds of a poll, of the other parser, and of
     a scrape of ours.
     """
-    settings = pipeline.Settings()
+    settings = Settings()
     answers = growing(body(path), _WARM + _MEASURED)
 
     def poll_all(states: States, first: int, last: int) -> States:

@@ -22,8 +22,8 @@ import msgspec
 
 from .config.files import TokenError, parse_token, read_token
 from .observe.result import ExporterResult
-from .per_request.observation import PUSH_PATH
 from .per_request.push_schema import PushedRequest
+from .per_request.routes import PUSH_PATH
 from .publish import snapshot
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ class Act(Program):
             line for line in self.log().splitlines(True) if not line.startswith("{")
         )
 
-    def stop(self, number: int = signal.SIGTERM) -> int:  # type: ignore[override]
+    def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal; return the exit code.
 
         The log stays until the end of the context.

@@ -50,7 +50,8 @@ def test_the_script_is_a_script(tmp_path: Path) -> None:
     done = subprocess.run(
         ["sh", str(file), "disable", "m", "0", "", ""], capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (1, "not the model of this machine: m\n")
+    assert done.returncode == 1
+    assert done.stdout == "not the model of this machine: m\n"
 
 
 def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> None:

@@ -59,7 +59,16 @@ def test_values_are_whole_arguments_or_nothing_is_run(
 # --- running it
 
 FAILED = EventKind.FAILED
-ACTED = EventKind.ACTED
+
+
+def ended(code: int, output: str = "", why: str = "") -> ActionResult:
+    """What a line of shell comes to that ends with this code."""
+    return ActionResult(
+        FAILED if code else EventKind.ACTED,
+        why or f"the command ended with {code}",
+        exit_code=code,
+        output=output,
+    )
 
 
 async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> ActionResult:
@@ -81,14 +90,9 @@ def is_alive(pid: int) -> bool:
 
 async def test_what_it_prints_and_how_it_ends() -> None:
     """Both outputs, in the order in which they were written."""
-    done = ActionResult(ACTED, "the command ended with 0", None, 0, "out\nerr\n")
-    assert await shell("echo out; echo err >&2") == done
-    assert await shell("exit 3") == ActionResult(
-        FAILED, "the command ended with 3", None, 3
-    )
-    assert await shell("kill -9 $$") == ActionResult(
-        FAILED, "the command ended with -9", None, -9
-    )
+    assert await shell("echo out; echo err >&2") == ended(0, output="out\nerr\n")
+    assert await shell("exit 3") == ended(3)
+    assert await shell("kill -9 $$") == ended(-9)
 
 
 async def test_only_the_end_of_the_output_is_kept() -> None:
@@ -130,9 +134,8 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(
         ),
         2.0,
     )
-    assert ending == ActionResult(
-        FAILED, "it took longer than 2s and was killed", None, -9, "begun\n"
-    )
+    why = "it took longer than 2s and was killed"
+    assert ending == ended(-9, "begun\n", why)
     pids = [int(pid) for pid in file.read_text().split()]
     assert len(pids) == 2
     await asyncio.to_thread(eventually, lambda: not any(map(is_alive, pids)))
@@ -144,5 +147,5 @@ async def test_what_it_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
     """
     file = tmp_path / "pid"
     ending = await shell(f"sleep 600 & echo $! > {file}; echo done", 60.0)
-    assert ending == ActionResult(ACTED, "the command ended with 0", None, 0, "done\n")
+    assert ending == ended(0, "done\n")
     os.kill(int(file.read_text()), 9)

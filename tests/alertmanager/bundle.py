@@ -5,15 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from alerts.case import shown_labels
 from alerts.lint import PREFIX, read_bundle
+from support.repository import ROOT, Json, data_of
 from vllm_specdec_exporter.commands.demo import faster
 
-ALERTS = Path(__file__).parents[2] / "alerts"
+ALERTS = ROOT / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets/"
 
@@ -71,7 +69,6 @@ def rule(name: str, **labels: str) -> Rule:
     return next(source for source in named if labels.items() <= source.labels.items())
 
 
-_TIMES = ("group_wait", "group_interval", "repeat_interval")
 WHERE = {
     "cluster": "eu",
     "namespace": "chat",
@@ -83,7 +80,7 @@ WHERE = {
 }
 
 
-def alert(source: Rule, **where: str) -> dict[str, Any]:
+def alert(source: Rule, **where: str) -> Json:
     """Return an alert of a rule as Prometheus sends it; what is empty in `where` is not
     there.
     """
@@ -95,9 +92,9 @@ def alert(source: Rule, **where: str) -> dict[str, Any]:
     return {"labels": {"alertname": PREFIX + source.name, **places, **source.labels}}
 
 
-def config() -> dict[str, Any]:
+def config() -> Json:
     """Return the committed configuration."""
-    return dict(yaml.safe_load(CONFIG.read_text("utf-8")))
+    return dict(data_of(CONFIG))
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,12 @@ class Addresses:
     smtp: str = "127.0.0.1:9"
 
 
-def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
+def test_config(addresses: Addresses, **times: str) -> Json:
     """Return the committed configuration with other addresses and times, and nothing
     else changed.
     """
     document = copy.deepcopy(config())
-    document["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
+    document["templates"] = [str(CONFIG.parent / "templates/*.tmpl")]
     document["global"] |= {
         "slack_api_url_file": str(addresses.secrets / "slack-url"),
         "smtp_auth_password_file": str(addresses.secrets / "smtp-password"),
@@ -154,21 +151,27 @@ def write_secrets(folder: Path, http: str) -> None:
         (folder / name).write_text(secret)
 
 
-def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
+def make_faster(document: Json, factor: float) -> None:
+    """Let time pass so many times as fast for the routes of a configuration."""
+    for route in routes(document["route"]):
+        for name in ("group_wait", "group_interval", "repeat_interval"):
+            if name in route:
+                route[name] = faster(route[name], factor)
+
+
+def faster_config(addresses: Addresses, factor: float) -> Json:
     """Return the committed configuration for a test in which time passes so many times
     as fast.
     """
     document = test_config(addresses)
-    for route in routes(document["route"]):
-        times = {key: faster(route[key], factor) for key in _TIMES if key in route}
-        route.update(times)
+    make_faster(document, factor)
     return document
 
 
 test_config.__test__ = False  # type: ignore[attr-defined]
 
 
-def routes(route: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def routes(route: Json) -> Iterator[Json]:
     """Yield a route and all below it."""
     yield route
     for child in route.get("routes", ()):

@@ -22,41 +22,33 @@ HOSTILE = (
 def sample(
     name: str,
     dashboard: str,
-    description: str = "",
-    *figures: str,
+    *texts: str,
     severity: str = "",
     reason: str = "",
     **where: str,
 ) -> Alert:
-    """An alert of the bundle with its annotations; the summary and action are the
-    rule's own.
+    """An alert of the bundle with its annotations: as `texts` its description, value,
+    threshold, sample and context; the summary and action are the rule's own.
     """
     labels = {"severity": severity, "reason": reason}
     source = rule(name, **{label: value for label, value in labels.items() if value})
-    annotations = {
-        key: source.annotations[key]
-        for key in ("summary", "action")
-        if "{{" not in source.annotations[key]
-    }
+    kinds = ("description", "value", "threshold", "sample", "context")
+    annotations = dict(zip(kinds, texts, strict=False))
+    for key in ("summary", "action"):
+        if "{{" not in source.annotations[key]:
+            annotations[key] = source.annotations[key]
     page = f"{GRAFANA}{dashboard}?from=now-6h&var-namespace=chat&var-model_name=llama"
     links = {"runbook_url": f"{RUNBOOKS}{name}.md", "dashboard_url": page}
-    texts = dict(
-        zip(("value", "threshold", "sample", "context"), figures, strict=False)
-    )
-    if description:
-        texts["description"] = description
     return {
         **alert(source, **{"cluster": "eu-1", "model_name": MODEL, **where}),
-        "annotations": {**annotations, **links, **texts},
+        "annotations": annotations | links,
         "generatorURL": "https://prometheus.example.com/graph?g0.expr=up",
     }
 
 
 def harmful(model: str = MODEL) -> Alert:
     """Harm that pages."""
-    return sample(
-        "Harmful",
-        "overview",
+    texts = (
         (
             f"{model} in chat generates at 0.62x the speed that it would have without "
             "speculation."
@@ -68,27 +60,29 @@ def harmful(model: str = MODEL) -> Alert:
             "31.4% of the draft tokens are accepted, mean acceptance length 1.94, "
             "41.20 requests run per engine"
         ),
-        severity="critical",
-        model_name=model,
     )
+    return sample("Harmful", "overview", *texts, severity="critical", model_name=model)
 
 
 def outlier(number: int) -> Alert:
     """A ticket on one of many engines."""
-    engine = number % 8
-    pod = number // 8
-    return sample(
-        "EngineOutlier",
-        "deep-dive",
-        f"{MODEL}, engine {engine} at vllm-{pod} has 0.8{number % 10} tokens accepted "
-        "per draft over the last hour, far fewer than the model's other engines.",
-        f"0.8{number % 10} accepted per draft",
+    pod, engine = divmod(number, 8)
+    per_draft = f"0.8{number % 10}"
+    texts = (
+        (
+            f"{MODEL}, engine {engine} at vllm-{pod} has {per_draft} tokens accepted "
+            "per draft over the last hour, far fewer than the model's other engines."
+        ),
+        f"{per_draft} accepted per draft",
         "20% below its peers",
         "1.2M drafts in 1h of the model",
-        engine=str(engine),
-        pod=f"vllm-{pod}",
-        instance=f"10.0.0.{pod}:9850",
     )
+    where = {
+        "engine": str(engine),
+        "pod": f"vllm-{pod}",
+        "instance": f"10.0.0.{pod}:9850",
+    }
+    return sample("EngineOutlier", "deep-dive", *texts, **where)
 
 
 def hostile(severity: str) -> Alert:

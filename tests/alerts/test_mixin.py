@@ -16,9 +16,9 @@ from alerts import promtool
 from alerts.histories import pods
 from alerts.world import Phase
 from dashboards.documents import every_panel
-from docs.inventory import ROOT
 from support.programs import find_program
 from support.published import RUNBOOKS
+from support.repository import ROOT
 
 JOB = r"mon\.specdec-(a|b)"
 OWN = {

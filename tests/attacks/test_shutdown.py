@@ -50,12 +50,11 @@ def test_files_that_hang(
     [cert, key] = authority.issue("127.0.0.1")
     with FaultyServer(replay(), tls=server_side((cert, key))) as server:
         flags = (
-            "--vllm.ca-file",
-            str(authority.file),
-            "--tap.listen-address",
-            f"127.0.0.1:{port}",
+            f"--vllm.ca-file={authority.file}",
+            f"--tap.listen-address=127.0.0.1:{port}",
+            f"--tap.cert-file={cert}",
+            f"--tap.key-file={key}",
         )
-        flags += ("--tap.cert-file", cert, "--tap.key-file", key)
         settings = {"vllm": {"url": server.url}}
         with running_exporter(
             *flags, *STEADY, config=settings, env=surroundings.env
@@ -85,10 +84,12 @@ def test_a_token_file_that_hangs(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("token")
     with FaultyServer(replay()) as server:
-        flags = ("--vllm.url", server.url, "--vllm.bearer-token-file", str(token))
-        with running_exporter(
-            *flags, "--push.bearer-token-file", str(token)
-        ) as exporter:
+        flags = (
+            f"--vllm.url={server.url}",
+            f"--vllm.bearer-token-file={token}",
+            f"--push.bearer-token-file={token}",
+        )
+        with running_exporter(*flags) as exporter:
             exporter.wait_until_up()
             token.unlink()
             os.mkfifo(token)  # opening it hangs until there is a writer
@@ -114,7 +115,8 @@ def test_a_configuration_that_hangs_at_the_start(
         eventually(lambda: surroundings.hangs)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=20)
-    assert (process.returncode, stderr) == (0, "")
+    assert process.returncode == 0
+    assert stderr == ""
 
 
 def test_clients_that_have_gone_do_not_delay_the_end() -> None:

@@ -38,7 +38,14 @@ def baseline(
     *buckets: LoadBucket, model: str = "m", version: str = "0.32.0"
 ) -> Baseline:
     """A baseline of these buckets."""
-    return Baseline(FORMAT, model, version, "vllm-v1", "2026-11-20T12:00:00Z", buckets)
+    return Baseline(
+        FORMAT,
+        model_name=model,
+        upstream_version=version,
+        dialect="vllm-v1",
+        recorded_at="2026-11-20T12:00:00Z",
+        buckets=buckets,
+    )
 
 
 def samples(scenario: str) -> list[Sample]:

@@ -4,10 +4,11 @@ package.
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType
 
-FOLDER = Path(__file__).parents[2] / "bench"
+from support.repository import ROOT
+
+FOLDER = ROOT / "bench"
 
 
 def load(name: str) -> ModuleType:

@@ -2,13 +2,13 @@
 changes on purpose alone.
 """
 
-import json
 import math
 from typing import Any
 
 import pytest
 
 from bench.bench_module import FOLDER, load
+from support.repository import data_of
 
 regression = load("regression")
 Status = regression.Status
@@ -60,13 +60,17 @@ def test_a_ratio_that_is_no_longer_given_or_that_nobody_expects_is_flagged() -> 
     assert row.status is Status.UNKNOWN
 
 
-def test_a_table_against_which_nothing_can_fail_is_refused() -> None:
+@pytest.mark.parametrize(
+    "change", [{"tolerance": 0.0}, {"tolerance": 1.0}, {"value": 0.0}], ids=str
+)
+def test_a_table_against_which_nothing_can_fail_is_refused(
+    change: dict[str, float],
+) -> None:
     """Without a tolerance every run fails, with all of it none does, and nothing is
     relative to 0.
     """
-    for change in ({"tolerance": 0.0}, {"tolerance": 1.0}, {"value": 0.0}):
-        with pytest.raises(ValueError, match=r"poll\.cost"):
-            regression.parse({"poll.cost": {**TABLE["poll.cost"], **change}})
+    with pytest.raises(ValueError, match=r"poll\.cost"):
+        regression.parse({"poll.cost": {**TABLE["poll.cost"], **change}})
 
 
 def test_a_ratio_that_a_run_cannot_tell_is_neither_expected_nor_a_failure() -> None:
@@ -78,8 +82,8 @@ def test_a_ratio_that_a_run_cannot_tell_is_neither_expected_nor_a_failure() -> N
 
 def test_every_committed_section_has_a_goal_and_ratios_that_can_fail() -> None:
     """Nothing is measured that no run is held to."""
-    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
-    expected = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+    results = data_of(FOLDER / "results.json")
+    expected = data_of(FOLDER / "expected.json")
     sections = {name.partition(".")[0] for name in regression.parse(expected)}
     assert set(results) == sections == set(load("run").ORDER)
     for name, section in results.items():

@@ -25,9 +25,9 @@ NOSPEC = series("nospec")
 #: From here on the recorded server without speculation is busy.
 BUSY = NOSPEC[5:]
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-BEAT = ("--interval", "100ms")
-SHORT = ("--for", "1s", *BEAT)
-LOOKUP = (*SHORT, "--method", "ngram")
+BEAT = "--interval=100ms"
+SHORT = ("--for=1s", BEAT)
+LOOKUP = (*SHORT, "--method=ngram")
 #: Tokens of 93.8 ms, where a server without speculation takes 77.2 ms (vLLM's issue
 #: 49548).
 K0_OF_A_SCHEDULE = b"""vllm:num_requests_running{@} 189
@@ -56,25 +56,23 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
     """
     path = tmp_path / "baseline.json"
     calm = tmp_path / "calm.yml"
-    flags = ("--out", str(path), "--for", "2s", "--interval", "200ms")
+    flags = (f"--out={path}", "--for=2s", "--interval=200ms")
     calm.write_text(
         "phases: [{phase: healthy, seconds: 3600, clients: 3, think_seconds: 0}]"
     )
-    none = ("--num-speculative-tokens", "0", "--speed", "20", "--seed", "1")
+    none = ("--num-speculative-tokens=0", "--speed=20", "--seed=1")
     with (
         simulator(*none) as busy_one,
-        simulator(*none, "--scenario.file", str(calm)) as calm_one,
+        simulator(*none, f"--scenario.file={calm}") as calm_one,
     ):
         first = run_here("baseline", busy_one, *flags)
         once = load_baseline(str(path))
         second = run_here("baseline", calm_one, "--append", *flags)
     twice = load_baseline(str(path))
     assert [(outcome.code, outcome.err) for outcome in (first, second)] == [(0, "")] * 2
-    assert (once.model_name, once.dialect, once.upstream_version[:2]) == (
-        MODEL,
-        "vllm-v1",
-        "0.",
-    )
+    assert once.model_name == MODEL
+    assert once.dialect == "vllm-v1"
+    assert once.upstream_version[:2] == "0."
     for bucket in once.buckets:
         assert bucket.requests > 0, bucket
         assert 8 < bucket.requests_running < 40, bucket
@@ -98,7 +96,7 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
     ]
     assert len(twice.buckets) > len(once.buckets)
     assert 0 < twice.buckets[0].requests_running <= 3  # the calm server's clients
-    outcome = run_here("serve", "--config.check", "--baseline.file", str(path))
+    outcome = run_here("serve", "--config.check", f"--baseline.file={path}")
     assert outcome == Outcome(0, "the configuration is valid\n")
 
 
@@ -113,16 +111,16 @@ def test_an_interrupted_recording_keeps_what_there_is(
     the code is 0.
     """
     out = tmp_path / "baseline.json"
+    endless = (f"--out={out}", "--for=1h", BEAT)
     with (
         ReplayServer(BUSY) as server,
-        started(
-            "baseline", server.url, "--out", str(out), "--for", "1h", *BEAT
-        ) as process,
+        started("baseline", server.url, *endless) as process,
     ):
         eventually(lambda: server.replies_given >= 12)
         process.send_signal(number)
         said, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (0, "")
+    assert process.returncode == 0
+    assert err == ""
     assert "tiny-llama without speculation" in said
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
@@ -188,7 +186,7 @@ CASES = {
     "a draft model, K=0 by a schedule": Case(
         (K0_OF_A_SCHEDULE,),
         1,
-        "with a draft model even steps without drafts (K=0 of a schedule) cost a pass",
+        "with a draft model, steps with K=0 still cost its first pass",
     ),
     "SGLang with a draft model": Case(
         (upstream("sglang-k3.txt"),),
@@ -212,18 +210,20 @@ CASES = {
         BUSY,
         1,
         "no model 'huge'; the server has tiny-llama",
-        (*SHORT, "--model", "huge"),
+        (*SHORT, "--model=huge"),
     ),
     "append to another model": Case(
-        BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")
+        BUSY, 1, _OTHER_MODEL, APPEND, earlier=_earlier(model_name="other")
     ),
     "append to another release": Case(
-        BUSY, 1, _OTHER_RELEASE, APPEND, _earlier(upstream_version="0.9.1")
+        BUSY, 1, _OTHER_RELEASE, APPEND, earlier=_earlier(upstream_version="0.9.1")
     ),
-    "append to other buckets": Case(BUSY, 1, _OTHER_BUCKETS, APPEND, _other_buckets()),
+    "append to other buckets": Case(
+        BUSY, 1, _OTHER_BUCKETS, APPEND, earlier=_other_buckets()
+    ),
     # Of flags: tests/service/usage.yml.
     "append to another format": Case(
-        (), 2, _OTHER_FORMAT, APPEND, _earlier(format="something/2")
+        (), 2, _OTHER_FORMAT, APPEND, earlier=_earlier(format="something/2")
     ),
 }
 #: The notice of a server that drafts: once, not at every sample.
@@ -243,15 +243,15 @@ def test_what_cannot_be_recorded_is_told_in_one_line_and_leaves_the_file_as_it_w
     file = tmp_path / "baseline.json"
     if case.earlier:
         file.write_text(case.earlier)
-    out = () if "--out" in case.flags else ("--out", str(file))
     with ReplayServer(case.replies or [b""]) as server, without_waiting(command):
         if case.replies:
             url = server.url
         else:
             url = f"http://127.0.0.1:{free_port()}"
-        outcome = run_here("baseline", url, *out, *case.flags)
+        outcome = run_here("baseline", url, f"--out={file}", *case.flags)
     notice = DRAFTS if name == "speculates all the time" else ""
-    assert (outcome.code, outcome.out) == (case.code, "")
+    assert outcome.code == case.code
+    assert outcome.out == ""
     assert outcome.err.startswith(f"{notice}vllm-specdec-exporter baseline: error: ")
     assert outcome.err.removeprefix(notice).count("\n") == 1
     assert case.says in outcome.err
@@ -263,10 +263,10 @@ def test_one_of_several_models_can_be_chosen(tmp_path: Path) -> None:
     """Only its own engines are recorded."""
     out = tmp_path / "baseline.json"
     with ReplayServer(_twins(BUSY[:25])) as server, without_waiting(command):
-        outcome = run_here(
-            "baseline", server.url, "--model", "other", "--out", str(out), *SHORT
-        )
-    assert (outcome.code, outcome.err) == (0, "")
+        flags = ("--model=other", f"--out={out}", *SHORT)
+        outcome = run_here("baseline", server.url, *flags)
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert load_baseline(str(out)).model_name == "other"
 
 
@@ -275,23 +275,14 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
     has settled.
     """
     out = tmp_path / "baseline.json"
-    arguments = (
-        "--out",
-        str(out),
-        "--for",
-        "2s",
-        "--settle",
-        "300ms",
-        "--method",
-        "ngram",
-        *BEAT,
-    )
+    arguments = (f"--out={out}", "--for=2s", "--settle=300ms", "--method=ngram", BEAT)
     with (
         ReplayServer((*PHASES[3:6], *_without_drafts())) as server,
         without_waiting(command),
     ):
         outcome = run_here("baseline", server.url, *arguments)
-    assert (outcome.code, outcome.err) == (0, DRAFTS)
+    assert outcome.code == 0
+    assert outcome.err == DRAFTS
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
 
@@ -301,7 +292,7 @@ def _without_drafts() -> Iterator[bytes]:
     still = counters.findall(PHASES[5])
     for body in PHASES[6:30]:
         lines = iter(still)
-        yield counters.sub(lambda _, lines=lines: next(lines), body)  # type: ignore[misc]
+        yield counters.sub(lambda _, lines=lines: next(lines), body)
 
 
 def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -310,13 +301,14 @@ def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
         body.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for body in BUSY[:25]
     )
     shown = "tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama"
-    out = str(tmp_path / "baseline.json")
+    out = tmp_path / "baseline.json"
     with ReplayServer(hostile) as server, without_waiting(command):
-        done = run_here("baseline", server.url, "--out", out, *SHORT)
-        refused = run_here(
-            "baseline", server.url, "--model", "x", "--out", out + "2", *SHORT
-        )
-    assert (done.code, done.err) == (0, "")
+        done = run_here("baseline", server.url, f"--out={out}", *SHORT)
+        unknown = ("--model=x", f"--out={out}2", *SHORT)
+        refused = run_here("baseline", server.url, *unknown)
+    assert done.code == 0
+    assert done.err == ""
     assert f"{shown} without speculation" in done.out
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert refused.code == 1
+    assert refused.err.count("\n") == 1
     assert "\x1b" not in done.out + refused.out + refused.err

@@ -3,7 +3,7 @@
 import argparse
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from support.copies import replace
 from support.exporter import running_exporter
 from support.golden import golden_text
 from support.ports import free_port
-from support.programs import COMMAND, eventually
+from support.programs import COMMAND
 from vllm_specdec_exporter import ExporterResult, get_metrics
 from vllm_specdec_exporter.commands import check
 from vllm_specdec_exporter.commands.arguments import wants_color
@@ -75,7 +75,7 @@ _CONFIG = json.dumps(
 _FEW = (PHASES[60], PHASES[64])
 
 #: A profile of one kind of machine, so that there is a verdict.
-MACHINE = ("--cost.profile", "chinchilla-70b-draft-4b")
+MACHINE = ("--cost.profile=chinchilla-70b-draft-4b",)
 
 CASES = {
     "machine-not-known": Case(
@@ -86,7 +86,7 @@ CASES = {
             "hint: speculation is likely beneficial, but that is not certain: ",
             "Give --cost.hardware, run",
         ),
-        ("--cost.profile", "auto"),
+        ("--cost.profile=auto",),
     ),
     "fair": Case(
         FAIR,
@@ -105,7 +105,7 @@ CASES = {
         1,
         ("BYPASSED  tiny-llama, engine 0: 8,560 tokens were generated in the last 1s",),
         ("activity bypassed (", "problem: speculation is bypassed: ", "K schedule"),
-        ("--spec.config", _CONFIG),
+        flags=("--spec.config", _CONFIG),
     ),
     "off": Case(
         (NOSPEC[2], NOSPEC[10]),
@@ -137,7 +137,7 @@ CASES = {
         1,
         ("HARMFUL  ",),
         ("problem: ",),
-        ("--threshold", "minimum_drafts=2", *MACHINE),
+        flags=("--threshold=minimum_drafts=2", *MACHINE),
     ),
     "within-a-request": Case(
         (upstream("llamacpp-k4.txt"),),
@@ -175,8 +175,9 @@ def test_exit_code_and_report_tell_how_it_stands(name: str) -> None:
     """
     case = CASES[name]
     with ReplayServer(case.replies, version="0.32.0") as server, without_waiting(check):
-        outcome = run_here("check", server.url, "--for", "1s", *(case.flags or MACHINE))
-    assert (outcome.code, outcome.err) == (case.code, "")
+        outcome = run_here("check", server.url, "--for=1s", *(case.flags or MACHINE))
+    assert outcome.code == case.code
+    assert outcome.err == ""
     assert "\x1b" not in outcome.out
     text = " ".join(outcome.out.split())
     assert [said for said in case.says if said not in text] == []
@@ -193,13 +194,12 @@ def test_exit_code_and_report_tell_how_it_stands(name: str) -> None:
 
 def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
     """Nobody waits for the whole watch when the first poll already failed."""
-    outcome = run_here(
-        "check", f"http://127.0.0.1:{free_port()}", "--for", "59m", "--json"
-    )
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    outcome = run_here("check", nowhere, "--for=59m", "--json")
     assert outcome.code == 4
     (target,) = snapshot.decode(outcome.out.encode()).targets
-    assert target.failure is not None
-    assert (target.up, target.failure.reason) == (False, "refused")
+    assert target.up is False
+    assert target.failure.reason == "refused"
 
 
 # --- what the verdict rests on
@@ -219,7 +219,7 @@ profiles:
 """
 #: By golden report: what the server answers, the flags, and a file that the last of
 #: them names.
-BASES: dict[str, tuple[Sequence[Reply | bytes], tuple[str, ...], str]] = {
+BASES = {
     "modelled": ((drafted(1e3, 8, _GOOD), drafted(2e4, 8, _GOOD)), _SIZED, ""),
     "observed": (
         (drafted(1e3, 8, _FAIR, 75.0), drafted(2e4, 8, _FAIR, 1500.0)),
@@ -250,10 +250,10 @@ def test_a_report_for_each_basis(name: str, tmp_path: Path) -> None:
         (tmp_path / "file").write_text(text)
         flags += (str(tmp_path / "file"),)
     with ReplayServer(replies, version="0.32.0") as server, without_waiting(check):
-        outcome = run_here("check", server.url, "--for", "1m", *flags)
+        outcome = run_here("check", server.url, "--for=1m", *flags)
     assert outcome.err == ""
-    now = outcome.out.replace(server.url, "http://vllm:8000")
-    assert golden_text(Path(__file__).parent / "bases" / f"{name}.txt", now) == now
+    text = outcome.out.replace(server.url, "http://vllm:8000")
+    assert golden_text(Path(__file__).parent / "bases" / f"{name}.txt", text) == text
 
 
 # --- the exit code
@@ -274,13 +274,12 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
     """Whether it loses counts, not what the rubric calls it: poor acceptance that pays
     is no problem.
     """
-    by_code = {
-        code: tuple(name for name in names if exit_code(PAGES[name]) == code)
-        for code, names in CODES.items()
-    }
-    assert by_code == CODES
+    for code, names in CODES.items():
+        codes = {name: exit_code(PAGES[name]) for name in names}
+        assert codes == dict.fromkeys(names, code)
     (paying,) = PAGES["decrease"].targets[0].engines
-    assert (paying.quality.level, paying.payoff.verdict) == ("poor", "beneficial")
+    assert paying.quality.level == "poor"
+    assert paying.payoff.verdict == "beneficial"
     # A server that does not tell its load can still be called poor.
     for shares, code in ((HEALTHY, 0), (POOR, 1)):
         only = engine(shares, running=None)
@@ -321,12 +320,8 @@ def test_an_address_that_cannot_be_used_is_one_line() -> None:
     bad = f'{variable} "ftp://x": not an address; allowed: http://host:port'
     several = {variable: "http://a,http://b"}
     assert wrong_refusals("check", [((), bad)], **{variable: "ftp://x"}) == []
-    assert (
-        wrong_refusals(
-            "check", [((), "check looks at one server; give one URL")], **several
-        )
-        == []
-    )
+    several_urls = ((), "check looks at one server; give one URL")
+    assert wrong_refusals("check", [several_urls], **several) == []
 
 
 def test_the_address_may_come_from_the_environment() -> None:
@@ -363,12 +358,13 @@ def test_json_is_the_snapshot() -> None:
     """
     with ReplayServer([PHASES[-1]]) as server:
         with without_waiting(check):
-            outcome = run_here("check", server.url, "--for", "1s", "--json")
+            outcome = run_here("check", server.url, "--for=1s", "--json")
         with running_exporter("--vllm.url", server.url) as exporter:
-            served = eventually(
-                lambda: (one := get_metrics(exporter.url)).targets[0].engines and one
-            )
-    assert (outcome.code, outcome.err, outcome.out.count("\n")) == (3, "", 1)
+            exporter.wait_until_up()
+            served = get_metrics(exporter.url)
+    assert outcome.code == 3
+    assert outcome.err == ""
+    assert outcome.out.count("\n") == 1
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     printed = snapshot.decode(outcome.out.encode())
     assert known(served) == known(printed)
@@ -424,10 +420,9 @@ def test_the_report_has_the_same_words_everywhere() -> None:
     def shown(start: Callable[..., Outcome], *flags: str, **environment: str) -> str:
         with ReplayServer(POOR_PHASE, version="0.32.0") as server:
             url = server.url.replace("//", "//somebody:hunter2@")
-            outcome = start(
-                "check", url, "--for", "1s", *MACHINE, *flags, **environment
-            )
-        assert (outcome.code, outcome.err) == (1, "")
+            outcome = start("check", url, "--for=1s", *MACHINE, *flags, **environment)
+        assert outcome.code == 1
+        assert outcome.err == ""
         assert "hunter2" not in outcome.out
         return outcome.out
 

@@ -82,10 +82,12 @@ def test_the_command_says_what_the_exporter_knows(server: str, requests: str) ->
     with answering(snapshot.encode(page)) as running:
         outcome = run_here("check", "--exporter", running.url, **servers)
         as_json = run_here("check", "--exporter", f"{running.url}/", "--json")
-    assert (outcome.code, outcome.err) == (CODES[server, requests], "")
+    assert outcome.code == CODES[server, requests]
+    assert outcome.err == ""
     assert outcome.out == report.render(page) + "\n"
     assert asked(running) == [("/api/v1/snapshot?", "")] * 2
-    assert (as_json.code, as_json.out.count("\n")) == (outcome.code, 1)
+    assert as_json.code == outcome.code
+    assert as_json.out.count("\n") == 1
     jsonschema.validate(json.loads(as_json.out), snapshot.schema())
     assert snapshot.decode(as_json.out.encode()) == page
 
@@ -97,7 +99,8 @@ def test_a_user_in_the_address_is_sent_and_not_shown() -> None:
         outcome = run_here(
             "check", "--exporter", f"http://somebody:hunter2@{address}/prefix"
         )
-    assert (outcome.code, outcome.out) == (4, "")
+    assert outcome.code == 4
+    assert outcome.out == ""
     assert "hunter2" not in outcome.err
     expected = f"Basic {base64.b64encode(b'somebody:hunter2').decode()}"
     assert asked(running) == [("/prefix/api/v1/snapshot?", expected)]
@@ -129,7 +132,7 @@ def test_an_exporter_with_tls_is_trusted_by_its_file_and_may_ask_for_a_certifica
         said.append(outcomes[-1].err)
         return [outcome.code for outcome in outcomes]
 
-    said: list[str] = []
+    said = []
     assert codes(None, ours, ("--vllm.insecure-skip-verify", "true"), ()) == [0, 0, 4]
     assert "CERTIFICATE_VERIFY_FAILED" in said[0]
     assert codes(authority, (*ours, *certified), ours, (*ours, *certified[:2])) == [

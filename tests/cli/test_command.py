@@ -48,7 +48,9 @@ def test_a_full_disk_is_no_verdict(arguments: str) -> None:
 def test_help_shows_every_command_on_one_screen() -> None:
     """24 lines of 80 columns: what it is, each command once, an example."""
     outcome = run_here("--help")
-    assert (outcome.code, outcome.err, run_here("-h")) == (0, "", outcome)
+    assert outcome.code == 0
+    assert outcome.err == ""
+    assert run_here("-h") == outcome
     lines = outcome.out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -87,7 +89,8 @@ def test_check_can_be_interrupted(number: signal.Signals) -> None:
         eventually(lambda: server.replies_given)
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
-    assert (out, err) == ("", "")
+    assert out == ""
+    assert err == ""
     assert process.returncode in (128 + number, -number)
 
 
@@ -96,35 +99,24 @@ def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> 
     certificates.
     """
     slow = raw(0.5, head(Content_Type=CLASSIC) + capture())
+    access = ("--poll.timeout=100ms", "--vllm.header=X-Tenant: blue")
+    nowhere = ("--out=/dev/null",)
     with FaultyServer(slow) as server:
         for arguments in (
-            ("check", server.url, "--for", "1s"),
-            ("compare", server.url, f"{server.url}/metrics/", "--for", "1s"),
-            ("baseline", server.url, "--for", "2s", "--out", "/dev/null"),
-            (
-                "calibrate",
-                server.url,
-                "--plain-url",
-                server.url,
-                "--quiet",
-                "--out",
-                "/dev/null",
-            ),
+            ("check", server.url, "--for=1s"),
+            ("compare", server.url, f"{server.url}/metrics/", "--for=1s"),
+            ("baseline", server.url, "--for=2s", *nowhere),
+            ("calibrate", server.url, f"--plain-url={server.url}", "--quiet", *nowhere),
         ):
-            outcome = run_here(
-                *arguments, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue"
-            )
-            assert (outcome.code, "within 0.1 s" in outcome.out + outcome.err) == (
-                4,
-                True,
-            ), outcome
+            outcome = run_here(*arguments, *access)
+            assert outcome.code == 4, arguments
+            assert "within 0.1 s" in outcome.out + outcome.err, arguments
             assert server.requests[-1].headers["x-tenant"] == "blue", arguments
 
 
 @pytest.mark.full
 def test_two_answers_that_take_twice_the_time_are_enough() -> None:
     with FaultyServer(raw(2.2, head(Content_Type=CLASSIC) + capture())) as server:
-        outcome = run_here(
-            "check", server.url, "--for", "1s", "--json", "--poll.timeout", "9s"
-        )
+        flags = ("--for=1s", "--json", "--poll.timeout=9s")
+        outcome = run_here("check", server.url, *flags)
     assert json.loads(outcome.out)["targets"][0]["engines"][0]["windows"]

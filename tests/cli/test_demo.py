@@ -183,7 +183,7 @@ def test_every_program_has_a_free_port_and_prometheus_has_the_series(
                     for target in api("targets")
                 }
             )
-        )  # type: ignore[index]
+        )
         assert len(api("alertmanagers")) == 1
         running.wait(lambda: running.summaries)
         # The shell's code for an interrupted program is right where the second one
@@ -223,7 +223,6 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(
     hint = re.search(
         rf"^ +(\S.*) check http://127\.0\.0\.1:\d+{SPECULATION}$", said, re.MULTILINE
     )
-    assert hint is not None
     assert run("-c", f"{hint[1]} check --version", command=("bash",)).code == 0
 
 
@@ -286,5 +285,6 @@ def test_an_interruption_waits_for_the_start_of_a_program_and_for_nothing_else()
     behind.
     """
     outcome = run("-c", _INTERRUPTED, command=(sys.executable,))
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert outcome.out == ", ".join(["started, interrupted, at once"] * 3) + "\n"

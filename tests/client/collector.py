@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 from support.faulty_server import Behaviour, FaultyServer, Peer, Request, answer, raw
 from vllm_specdec_exporter.per_request.observation import Observation
@@ -72,11 +73,7 @@ class Collector(FaultyServer):
     @property
     def observations(self) -> list[Observation]:
         """What was pushed, as the exporter reads it."""
-        return [
-            observation
-            for push in list(self.pushes)
-            for observation in push.observations
-        ]
+        return [*chain.from_iterable(push.observations for push in list(self.pushes))]
 
     @property
     def text(self) -> str:

@@ -15,7 +15,8 @@ from client.collector import Collector
 from support.exporter import NO_SERVER, running_exporter
 from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, whole
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.per_request.observation import Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import parse_record
 
 pytestmark = pytest.mark.full
 
@@ -99,7 +100,7 @@ def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> 
     # Executed as it is read by users, but for the address of the exporter.
     code = GATEWAY.read_text("utf-8")
     assert code.count(EXPORTER) == 1
-    hook: dict[str, Any] = {}
+    hook = {}
     exec(compile(code.replace(EXPORTER, collector.url), "gateway.py", "exec"), hook)
     request = {
         "model": MODEL,
@@ -112,10 +113,13 @@ def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> 
     )
 
     chat, stream = pushed(collector, 2)
-    assert (chat.model_name, chat.request_type) == (MODEL, "chat")
-    assert (chat.temperature, chat.completion_tokens) == (0.3, COMPLETION_TOKENS)
+    assert chat.model_name == MODEL
+    assert chat.request_type == "chat"
+    assert chat.temperature == 0.3
+    assert chat.completion_tokens == COMPLETION_TOKENS
     assert chat.record == parse_record(RECORD)
-    assert (stream.request_type, stream.stream) == ("completions", True)
+    assert stream.request_type == "completions"
+    assert stream.stream is True
     assert stream.record is None
     collector.reply = lambda _: (503, {"error": "CANARY-REASON"})
     hook["report"](request, whole())
@@ -139,10 +143,10 @@ class TestLiteLLM:
             "litellm.integrations.custom_logger",
         ):
             monkeypatch.setitem(sys.modules, stub, ModuleType(stub))
-        sys.modules["litellm.integrations.custom_logger"].CustomLogger = object  # type: ignore[attr-defined]
+        sys.modules["litellm.integrations.custom_logger"].CustomLogger = object
         monkeypatch.setenv("SPECDEC_PUSH_URL", collector.url)
         monkeypatch.setenv("SPECDEC_PUSH_TOKEN_FILE", "specdec-token")
-        names: dict[str, Any] = {}
+        names = {}
         code = (DOCS / "hooks" / "litellm_callback.py").read_text("utf-8")
         exec(compile(code, "litellm_callback.py", "exec"), names)
         return names["specdec"]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -23,13 +22,14 @@ from support.fake_vllm import (
 )
 from support.ports import free_port
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.per_request.observation import Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import parse_record
 
 pytestmark = pytest.mark.full
 
 FILE = Path(__file__).parents[2] / "docs" / "hooks" / "envoy.yaml"
 ENVOY = str(Path(sys.executable).with_name("envoy"))
-BODY: dict[str, Any] = {
+BODY = {
     "model": MODEL,
     "temperature": 0.3,
     "messages": [
@@ -98,7 +98,8 @@ def envoy(config: tuple[Path, int]) -> Iterator[str]:
 
 @pytest.fixture
 def client(envoy: str, vllm: FakeVLLM, collector: Collector) -> Iterator[httpx2.Client]:
-    assert (vllm.asked, collector.pushes) == ([], [])
+    assert vllm.asked == []
+    assert collector.pushes == []
     with httpx2.Client(base_url=envoy, trust_env=False, timeout=30) as client:
         yield client
 
@@ -139,19 +140,11 @@ def test_a_record(
 
     assert answer.json() == whole(chat="chat" in path)
     observation = pushed(collector)
-    assert (
-        observation.model_name,
-        observation.temperature,
-        observation.request_type,
-    ) == (
-        MODEL,
-        0.3,
-        kind,
-    )
-    assert (observation.completion_tokens, observation.record) == (
-        COMPLETION_TOKENS,
-        parse_record(RECORD),
-    )
+    assert observation.model_name == MODEL
+    assert observation.temperature == 0.3
+    assert observation.request_type == kind
+    assert observation.completion_tokens == COMPLETION_TOKENS
+    assert observation.record == parse_record(RECORD)
 
 
 def test_without_a_record(
@@ -162,7 +155,8 @@ def test_without_a_record(
     client.post(CHAT, json={"model": MODEL}).raise_for_status()
 
     observation = pushed(collector)
-    assert (observation.temperature, observation.record) == (None, None)
+    assert observation.temperature is None
+    assert observation.record is None
 
 
 def test_a_stream(client: httpx2.Client, collector: Collector) -> None:

@@ -15,7 +15,8 @@ from support.certificates import Authority, server_side
 from support.commands import Outcome, run
 from support.fake_vllm import RECORD
 from vllm_specdec_exporter.client import PushedRequest, PushFailedError, push_request
-from vllm_specdec_exporter.per_request.observation import PUSH_PATH, parse_record
+from vllm_specdec_exporter.per_request.records import parse_record
+from vllm_specdec_exporter.per_request.routes import PUSH_PATH
 
 ONE = PushedRequest(
     model="llama", temperature=0.7, request_type="code", speculative_decoding=RECORD

@@ -173,7 +173,7 @@ def test_a_restart_is_pointed_out_only_of_a_side_that_was_watched() -> None:
 def test_the_html_report_holds_the_text_and_plots() -> None:
     comparison = compare(side("off"), side("<b>on</b>", 0.0142, **DRAFTING), 1.3)
     page = render_page(comparison)
-    assert page.count("<svg") == page.count("</svg>") == 6
+    assert page.count('<img class="plot"') == 6
     assert "<b>" not in page
     assert (
         "&lt;b&gt;on&lt;/b&gt; is 1.41 times as fast per output token as off (1.35 "
@@ -184,12 +184,12 @@ def test_the_html_report_holds_the_text_and_plots() -> None:
     addresses = {
         address.lower() for address in re.findall(r"http://(\S+?)[/\"<:]", page)
     }
-    assert addresses <= {"www.w3.org", "off", "&lt;b&gt;on&lt;"}
+    assert addresses <= {"off", "&lt;b&gt;on&lt;"}
 
 
 def test_the_html_report_of_sides_that_tell_nothing_has_no_empty_plot() -> None:
     page = render_page(compare(side("A", None, 0.0), side("B", None, 0.0)))
-    assert "<svg" not in page
+    assert "<img" not in page
     assert "cannot be told" in page
 
 
@@ -367,7 +367,7 @@ def test_load_is_told_per_engine() -> None:
         pytest.approx(10.0),
         True,
     )
-    assert load.basis == "requests at a time and engine"
+    assert load.quantity == "requests at a time and engine"
 
 
 # --- what speculation gains

@@ -21,14 +21,13 @@ from typing import Any
 
 import yaml
 
-from alertmanager.bundle import routes
+from alertmanager.bundle import make_faster
 from docker.compose import COMPOSE, DOTENV, raw
-from docker.dockerfile import ROOT
 from support.ports import free_port
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.commands.demo import faster, faster_rules
 
 FACTOR = 60.0
-_TIMES = ("group_wait", "group_interval", "repeat_interval")
 _PUBLISHED = ("VLLM", "EXPORTER", "PROMETHEUS", "ALERTMANAGER")
 #: Seconds, for machines that are busy; it takes a tenth of it.
 _PATIENCE = 240.0
@@ -53,18 +52,15 @@ class Stack:
         shutil.copy(DOTENV, folder)
         (folder / COMPOSE.name).write_text(yaml.safe_dump(_document()), "utf-8")
         for path in (folder / "alerts/rules").glob("*.yml"):
-            path.write_text(faster_rules(path.read_text("utf-8"), FACTOR), "utf-8")
+            path.write_text(faster_rules(text_of(path), FACTOR), "utf-8")
         prometheus = folder / "alerts/prometheus.yml"
         prometheus.write_text(
-            re.sub(r"_interval: 15s", "_interval: 1s", prometheus.read_text("utf-8")),
+            re.sub(r"_interval: 15s", "_interval: 1s", text_of(prometheus)),
             "utf-8",
         )
         alertmanager = folder / "alerts/alertmanager.compose.yml"
-        config = yaml.safe_load(alertmanager.read_text("utf-8"))
-        for route in routes(config["route"]):
-            route.update(
-                {key: faster(route[key], FACTOR) for key in _TIMES if key in route}
-            )
+        config = data_of(alertmanager)
+        make_faster(config, FACTOR)
         alertmanager.write_text(yaml.safe_dump(config), "utf-8")
 
     def compose(self, *arguments: str) -> str:
@@ -103,7 +99,8 @@ class Stack:
     def containers(self) -> list[str]:
         """Return the names of the containers."""
         project = f"label=io.podman.compose.project={raw()['name']}"
-        return self.podman("ps", "--filter", project, "--format", "{{.Names}}").split()
+        names = self.podman("ps", f"--filter={project}", "--format={{.Names}}")
+        return names.split()
 
     def _container(self, service: str) -> str:
         pattern = re.compile(rf"[_-]{service}[_-]")
@@ -159,9 +156,7 @@ class Stack:
         name = self._container("exporter")
         process = self.podman("inspect", "--format", "{{.State.Pid}}", name).strip()
         status = Path(f"/proc/{process}/status")
-        (kibibytes,) = re.findall(
-            r"^VmHWM:\s+(\d+) kB", status.read_text("utf-8"), re.MULTILINE
-        )
+        (kibibytes,) = re.findall(r"(?m)^VmHWM:\s+(\d+) kB", text_of(status))
         return int(kibibytes) / 1024
 
 

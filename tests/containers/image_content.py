@@ -11,8 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-from docker.dockerfile import ROOT
 from docker.test_dockerfile import locked
+from support.repository import text_of
 from vllm_specdec_exporter import __version__
 
 #: What the image may add to its base.
@@ -48,7 +48,7 @@ def check_size(venv: Path) -> None:
     """What docs/deployment.md says to a tenth: until an image is pulled, vLLM beside it
     does not start.
     """
-    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    text = text_of("docs/deployment.md")
     (said,) = re.findall(r"\| ([\d.]+) MiB and \[Python's slim image", text)
     files = (
         path for path in venv.rglob("*") if path.is_file() and not path.is_symlink()

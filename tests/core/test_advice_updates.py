@@ -20,7 +20,7 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, how_to_start
 from vllm_specdec_exporter.judgement.advising import CurrentAdvice, update_advice
 from vllm_specdec_exporter.judgement.case import Case
-from vllm_specdec_exporter.judgement.findings import find, of_payoff
+from vllm_specdec_exporter.judgement.findings import Verdicts, find, of_payoff
 from vllm_specdec_exporter.judgement.hysteresis import AdvisedK, HysteresisState
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
@@ -211,7 +211,7 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     assert name_of(advice.schedule_note) == "no_schedule.not_vllm"
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     assert advice.action is Action.DECREASE_K
-    (hint,) = of_payoff(situation, pays, Quality(), advice)
+    (hint,) = of_payoff(situation, Verdicts(payoff=pays, advice=advice))
     start = values_of(hint.action)["action"]
     assert values_of(start)["engine"] == APHRODITE
     assert values_of(values_of(start)["flag"]) == {
@@ -260,7 +260,7 @@ def test_hints_are_in_the_words_of_the_server(
     payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
     none = replace(unnamed, speculation=Speculation())
     for each, start in ((none, unknown), (unnamed, "Add the method to --spec.config")):
-        hints = find(each, Quality(QualityLevel.HEALTHY), payoff)
+        hints = find(each, Verdicts(Quality(QualityLevel.HEALTHY), payoff))
         actions = [hint.action for hint in hints if "method is not known" in hint.text]
         assert [action.startswith(start) for action in actions] == [True], (
             each.speculation
@@ -301,9 +301,9 @@ def test_each_engine_is_told_its_own_option(engine: Engine) -> None:
     assert advice.action is Action.DECREASE_K
 
     (switched_off,) = find(replace(situation, activity=off, measures=None))
-    (another_k,) = of_payoff(situation, pays, Quality(), advice)
+    (another_k,) = of_payoff(situation, Verdicts(payoff=pays, advice=advice))
     disable = replace(advice, action=Action.DISABLE, num_speculative_tokens=0)
-    (harmful,) = of_payoff(situation, loses, Quality(), disable)
+    (harmful,) = of_payoff(situation, Verdicts(payoff=loses, advice=disable))
     option = engine.speculation_option
     assert f"Start {engine.name} with {option} to use it" in switched_off.action
     assert f"({engine.name}: without {option})" in harmful.action

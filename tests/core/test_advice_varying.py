@@ -16,8 +16,8 @@ from vllm_specdec_exporter.economics.cost import CostProfile
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.per_request.recent_window import StepCounts
 
 NGRAM = for_method("ngram")

@@ -196,7 +196,7 @@ def rules_that_say_otherwise_stand_beside_the_advice(r: EngineResult) -> bool:
 def every_rule_is_applied(r: EngineResult) -> bool:
     """Those on deep positions only where drafts are full."""
     deep = {"last_position", "marginal_benefit"}
-    varying = r.window("5m").drafts_vary  # type: ignore[union-attr]
+    varying = r.window("5m").drafts_vary
     names = {"mean_acceptance_length", "acceptance_ratio"}
     if not varying:
         names |= deep

@@ -19,8 +19,8 @@ from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import recover
-from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 SETTINGS = Settings(
     windows=(Window(10), Window(30)),

@@ -18,9 +18,12 @@ from vllm_specdec_exporter.config.values import (
     format_address,
     parse_listen_address,
 )
-from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.economics.speculative_config import (
+    Speculation,
+    parse_speculation,
+)
 from vllm_specdec_exporter.measures.history import Window
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.settings.configuration import ServeConfig, load
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 from vllm_specdec_exporter.upstream.connection import UpstreamConfig

@@ -17,7 +17,7 @@ from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, deployed, fit
 from vllm_specdec_exporter.judgement.explanation import how_to_know
-from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.settings.configuration import load
 
 ONE = "profiles: {mine: {target: {fixed: 7.0}, draft: {per_position: 1.0}}}\n"

@@ -80,14 +80,13 @@ def test_one_step(current: Counters, expected: dict[str, dict[str, float]]) -> N
     assert found(START, Sample(5, current)) == expected
 
 
-def test_what_is_not_known_contradicts_nothing() -> None:
+@pytest.mark.parametrize("field", ["drafts", "draft_tokens"])
+def test_what_is_not_known_contradicts_nothing(field: str) -> None:
     """Where the answer before was incomplete an increase is not known, which is not an
     increase of 0.
     """
-    previous = sample(0, 1000, [800, 600])
-    for field in ("drafts", "draft_tokens"):
-        gap = replace(previous, counters=replace(previous.counters, **{field: None}))
-        assert found(gap, sample(5, 1100, [880, 660])) == {}, field
+    gap = replace(counters(1000, [800, 600]), **{field: None})
+    assert found(Sample(0, gap), sample(5, 1100, [880, 660])) == {}
 
 
 def test_only_the_step_counts() -> None:
@@ -102,21 +101,27 @@ def test_only_the_step_counts() -> None:
     assert found(torn, sample(10, 20, [10, 6])) == {}
 
 
-def test_the_sum_is_off_for_good() -> None:
+def surplus_found(previous: Sample, current: Sample) -> object:
+    """By how much the sum is off; None where nothing else is told either."""
+    differs = found(previous, current)
+    surplus = differs.pop("sum_differs", {}).get("surplus")
+    assert differs == {}
+    return surplus
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "surplus"),
+    [(9, 18, 2), (12, 21, 5), (7, 13, -3), (9, 15, None), (7, 18, None)],
+)
+def test_the_sum_is_off_for_good(
+    first: float, second: float, surplus: float | None
+) -> None:
     """A sum that is off twice in a row, the same way, is no torn answer; one way and
     the other is two.
     """
-    for first, second, surplus in (
-        (9, 18, 2),
-        (12, 21, 5),
-        (7, 13, -3),
-        (9, 15, None),
-        (7, 18, None),
-    ):
-        previous = sample(0, 10, [5, 3], accepted=first)
-        current = sample(5, 20, [10, 6], accepted=second)
-        expected = {"sum_differs": {"surplus": surplus}} if surplus else {}
-        assert found(previous, current) == expected, (first, second)
+    previous = sample(0, 10, [5, 3], accepted=first)
+    current = sample(5, 20, [10, 6], accepted=second)
+    assert surplus_found(previous, current) == surplus
 
 
 class TestRounded:
@@ -125,60 +130,40 @@ class TestRounded:
     @staticmethod
     def at(
         time: float,
-        drafts: float,
-        *positions: float,
-        draft_tokens: float,
-        accepted: float,
+        positions: tuple[float, float] = (2707756, 1987272),
+        *,
+        drafts: float = 3577310,
+        accepted: float = 4695030,
     ) -> Sample:
-        values = counters(
-            drafts, positions, draft_tokens=draft_tokens, accepted=accepted
-        )
+        values = counters(drafts, positions, accepted=accepted)
         return Sample(time, replace(values, resolution=1e-5))
 
     def test_a_step(self) -> None:
         """Drafts that stand still for rounding while positions count on are none; what
         exceeds it is one.
         """
-        totals = {"draft_tokens": 7154620, "accepted": 4695030}
-        previous = self.at(0, 3577310, 2707756, 1987272, **totals)
-        little, much = (
-            self.at(5, 3577310, position, 1987274, **totals)
-            for position in (2707759, 2717756)
-        )
-
-        assert found(previous, little) == {}
-        assert found(previous, much) == {
+        assert found(self.at(0), self.at(5, (2707759, 1987274))) == {}
+        assert found(self.at(0), self.at(5, (2717756, 1987274))) == {
             "more_than_drafts": {"accepted": 10000, "drafts": 0}
         }
 
-    def test_the_sum_is_off(self) -> None:
-        """The total may be off by its rounding for good, here 71, and by no more, but
-        for a torn answer.
-        """
-        for first, second, surplus in (
+    @pytest.mark.parametrize(
+        ("first", "second", "surplus"),
+        [
             (20, 20, None),
             (-70, -70, None),
             (80, 80, 80),
             (-80, -80, -80),
             (500, 20, None),
             (20, 500, None),
-        ):
-            previous, current = (
-                self.at(
-                    5 * i,
-                    3577310,
-                    2707756,
-                    1987272,
-                    draft_tokens=7154620,
-                    accepted=4695028 + beyond,
-                )
-                for i, beyond in enumerate((first, second))
-            )
-            later = replace(
-                current,
-                counters=replace(
-                    current.counters, drafts=3577810, draft_tokens=7155620
-                ),
-            )
-            expected = {"sum_differs": {"surplus": surplus}} if surplus else {}
-            assert found(previous, later) == expected, (first, second)
+        ],
+    )
+    def test_the_sum_is_off(
+        self, first: float, second: float, surplus: float | None
+    ) -> None:
+        """The total may be off by its rounding for good, here 71, and by no more, but
+        for a torn answer.
+        """
+        previous = self.at(0, accepted=4695028 + first)
+        later = self.at(5, drafts=3577810, accepted=4695028 + second)
+        assert surplus_found(previous, later) == surplus

@@ -5,6 +5,7 @@ SGLang, from answers of its own collector classes; TensorRT-LLM, composed.
 
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,9 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.derived_totals import Derivation, why_unadvisable
-from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading
+from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 SETTINGS = Settings(
     windows=(Window(30), Window(300)),
@@ -95,8 +97,14 @@ def polled(
     return result
 
 
+def served(requests: float, *, accepted: float = 75, **more: Any) -> bytes:
+    """The recorded answer after requests that had 40 drafts each."""
+    return answer(requests, 40 * requests, accepted * requests, **more)
+
+
 #: Eight requests with 320 drafts, of whose tokens 600 were accepted; and twice as much.
-ONE, TWO = (answer(8 * n, 320 * n, 600 * n) for n in (1, 2))
+ONE = served(8)
+TWO = served(16)
 
 
 class TestArithmetic:
@@ -127,8 +135,8 @@ class TestArithmetic:
             '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
         )
         retracted = f"sglang:num_retracted_requests_total{labels}"
-        first = answer(8, 320, 600, more=f"{retracted} 0\n")
-        second = answer(8, 320, 600, more=f"{retracted} 4\n")
+        first = served(8, more=f"{retracted} 0\n")
+        second = served(8, more=f"{retracted} 4\n")
         third = answer(9, 360, 675 + 4, more=f"{retracted} 4\n")
         assert polled(first, second).counters.accepted_tokens == 600
         result = polled(first, second, third)
@@ -136,7 +144,7 @@ class TestArithmetic:
         assert result.counters.accepted_tokens == 675
 
     def test_a_restart_is_seen_in_the_counters_that_the_engine_has(self) -> None:
-        result = polled(RECORDED_BODY, answer(2, 80, 150))
+        result = polled(RECORDED_BODY, served(2))
         assert result.engine_resets_total == 1
         assert result.counters.accepted_tokens == 150
         assert result.windows == ()
@@ -155,7 +163,7 @@ class TestStates:
             ((ONE, TWO), ActivityState.ACTIVE, "active"),
             ((ONE, ONE), ActivityState.WARMING_UP, "counted_at_end"),
             (
-                (ONE, answer(8, 320, 600, num_running_reqs=0)),
+                (ONE, served(8, num_running_reqs=0)),
                 ActivityState.IDLE,
                 "idle",
             ),
@@ -175,7 +183,7 @@ class TestStates:
                 "paused",
             ),
             (
-                (answer(8, 320, 600, k=0), answer(12, 480, 900), TWO),
+                (served(8, k=0), served(12), TWO),
                 ActivityState.BYPASSED,
                 "paused",
             ),
@@ -193,9 +201,8 @@ class TestStates:
         """SGLang's n-gram drafts are trees of some tokens, and it prints 0 steps for
         them.
         """
-        result = polled(
-            *(answer(8 * n, 320 * n, 300 * n, k=7, spec_num_steps=0) for n in (1, 2))
-        )
+        few = {"accepted": 37.5, "k": 7, "spec_num_steps": 0}
+        result = polled(served(8, **few), served(16, **few))
         window = result.window("30s")
         assert (result.activity.state, result.num_speculative_tokens) == (
             ActivityState.ACTIVE,
@@ -317,14 +324,14 @@ class TestAdvice:
         [
             ((ONE, TWO), "no_advice.positions_in_records"),
             (
-                tuple(
-                    answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9)
-                    for n in (1, 2)
+                (
+                    served(8, spec_num_draft_tokens=9),
+                    served(16, spec_num_draft_tokens=9),
                 ),
                 "unadvisable.trees_or_blocks",
             ),
             (
-                (ONE, answer(12, 480, 900, k=5), TWO, answer(20, 800, 1500)),
+                (ONE, served(12, k=5), TWO, served(20)),
                 "unadvisable.k_changes",
             ),
         ],
@@ -362,7 +369,9 @@ class TestAdvice:
         """
         spec = Speculation(configured=True, method="eagle3", num_speculative_tokens=3)
         settings = replace(self.SETTINGS, speculation=spec)
-        answers = [answer(8 * n, 320 * n, 320 * n, num_running_reqs=32) for n in (1, 2)]
+        answers = [
+            served(requests, accepted=40, num_running_reqs=32) for requests in (8, 16)
+        ]
         result = polled(*answers, settings=settings, shape=self.SHALLOW)
 
         assert result.advice.action is Action.DECREASE_K
@@ -394,7 +403,7 @@ class TestAdvice:
     def test_records_that_are_no_sample_of_the_traffic_give_none(
         self, shape: DraftShape
     ) -> None:
-        answers = [answer(8 * n, 320 * n, 320 * n) for n in (1, 2)]
+        answers = (served(8, accepted=40), served(16, accepted=40))
         result = polled(*answers, settings=self.SETTINGS, shape=shape)
         assert result.advice.action is Action.INSUFFICIENT_DATA
 
@@ -404,11 +413,9 @@ def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> No
 
     Where vLLM needs records of requests, TensorRT-LLM counts what was drafted.
     """
-    life = [
-        tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n))
-        for n in (1, 2)
-    ]
-    result = polled(*life, settings=TestAdvice.SETTINGS)
+    first = tensorrt((400, 200, 100), (320, 120, 50))
+    second = tensorrt((800, 400, 200), (640, 240, 100))
+    result = polled(first, second, settings=TestAdvice.SETTINGS)
     window = result.window("30s")
     assert (window.mean_draft_length, window.mean_acceptance_length) == (
         1.75,
@@ -429,10 +436,8 @@ class TestDraftedByPosition:
     """
 
     #: Of 400 drafts 200 have a second token, and 100 a third one; K is 4.
-    FIRST, SECOND = (
-        tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n), k=4)
-        for n in (1, 2)
-    )
+    FIRST = tensorrt((400, 200, 100), (320, 120, 50), k=4)
+    SECOND = tensorrt((800, 400, 200), (640, 240, 100), k=4)
 
     def test_conditional_acceptance_is_of_the_drafts_that_had_a_token_there(
         self,
@@ -525,7 +530,7 @@ class TestBadInput:
     def test_a_k_that_changes_leaves_the_acceptance_ratio_unknown_and_the_length_exact(
         self,
     ) -> None:
-        answers = (ONE, answer(12, 480, 900, k=5), TWO, answer(20, 800, 1500))
+        answers = (ONE, served(12, k=5), TWO, served(20))
         result = polled(*answers)
         window = result.window("30s")
         assert (result.counters.draft_tokens, window.acceptance_ratio) == (None, None)
@@ -536,7 +541,7 @@ class TestBadInput:
         states, _ = process_reading({}, read(ONE), 0.0, SETTINGS)
         states = interrupt(states)
         for number, n in enumerate((2, 3), 1):
-            body = read(answer(8 * n, 320 * n, 600 * n, k=5))
+            body = read(served(8 * n, k=5))
             states, (result,) = process_reading(states, body, number * 10.0, SETTINGS)
         assert result.window("30s").acceptance_ratio == 600 / 1600
 
@@ -553,12 +558,12 @@ class TestBadInput:
 
     def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
         """After a change of K the largest, without K that of all positions."""
-        changed = (ONE, answer(12, 480, 900, k=5), TWO)
+        changed = (ONE, served(12, k=5), TWO)
         result = polled(*changed, answer(20, 800, 20000))
         assert result.counters.accepted_tokens == 1200 + 5 * 160
         assert result.defects == ("18000 tokens more than 160 drafts can have given",)
 
-        answers = [answer(8 * n, 320 * n, 320 * 300 * n) for n in (1, 2)]
+        answers = (served(8, accepted=12_000), served(16, accepted=12_000))
         result = polled(*(without("spec_num_", body) for body in answers))
         assert result.counters.accepted_tokens == 2 * 320 * 256
         assert result.inconsistent_samples_total == 2
@@ -593,7 +598,7 @@ class TestBadInput:
         self, drafts: float, accepted: float, defects: int
     ) -> None:
         """The answer was made between the two counters; either may come first."""
-        first, *others = (answer(n, 40 * n, 75 * n) for n in (10, 11, 12, 13))
+        first, *others = map(served, (10, 11, 12, 13))
         result = polled(first, answer(11, drafts, accepted), *others)
         assert result.counters.accepted_tokens == 75 * 13
         assert result.inconsistent_samples_total == defects
@@ -614,7 +619,7 @@ class TestBadInput:
         assert result.activity.reason.startswith("no finished request had a draft, or")
 
     def test_a_k_that_no_server_has_is_left_out(self) -> None:
-        engine = only(answer(8, 320, 600, spec_num_draft_tokens=1e9))
+        engine = only(served(8, spec_num_draft_tokens=1e9))
         assert (engine.counters.draft_tokens, engine.defects) == (
             None,
             ("sglang:spec_num_draft_tokens is 1000000000.0",),
@@ -644,7 +649,7 @@ def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
 
 def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
     """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
-    reading = read(answer(8, 320, 1600, k=15, spec_num_steps=1))
+    reading = read(served(8, accepted=200, k=15, spec_num_steps=1))
     block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
     assert (block.counters.draft_tokens, why_unadvisable(block, Derivation())) == (
         4800,
@@ -703,7 +708,7 @@ def test_the_device_timer_replaces_the_assumed_cost_of_drafting() -> None:
     seconds = (timed(0, 0, 0), timed(3, 1, 10))
     bodies = [ONE, answer(58, 5320, 9600)]
     with_timer = [
-        answer(8, 320, 600, more=seconds[0]),
+        served(8, more=seconds[0]),
         answer(58, 5320, 9600, more=seconds[1]),
     ]
     steps = only(with_timer[1]).steps

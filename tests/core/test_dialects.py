@@ -92,16 +92,18 @@ def test_a_server_of_each_dialect_is_recognised_and_read_in_full() -> None:
     `UPDATE_GOLDEN=1` writes the expected values anew; hold them against the answers.
     """
     documents = {}
+    defects = {}
     for path in sorted((DATA / "upstream").glob("*.txt")):
         content_type = OPENMETRICS if "openmetrics" in path.name else ""
         reading = read(path.read_bytes(), content_type)
-        for engine in reading.engines:
-            assert engine.defects == (), path.name
+        if found := [each.defects for each in reading.engines if each.defects]:
+            defects[path.name] = found
         server = ENGINE_OF[reading.dialect].name
         document = {**msgspec.to_builtins(reading), "server": server}
         documents[path.name] = without_empty(document)
     text = json.dumps(documents, indent=1) + "\n"
     assert json.loads(golden_text(EXPECTED, text)) == documents
+    assert defects == {}
 
 
 @pytest.mark.parametrize(
@@ -497,8 +499,9 @@ class TestPositions:
             engine, position = divmod(number, 64)
             series = labels({"engine": str(engine), "position": str(position)})
             rows.append(f"{PER_POS}{series} 5")
-        for read_engine in read(lines(*rows)).engines:
-            assert len(read_engine.counters.accepted_tokens_per_position) == 64
+        read_engines = read(lines(*rows)).engines
+        kept = {e.counters.accepted_tokens_per_position for e in read_engines}
+        assert kept == {(5,) * 64}
         rows += [f"{DRAFTS} 10", f'{PER_POS}{{position="0"}} 5']
         more = read(lines(*rows)).engines[0]
         assert more.counters == Counters(drafts=10)

@@ -13,7 +13,7 @@ from vllm_specdec_exporter.judgement.activity import (
 )
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.case import Case
-from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
+from vllm_specdec_exporter.judgement.findings import Finding, Severity, Verdicts, find
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import judge_quality
 from vllm_specdec_exporter.measures.measures import Measures, derive
@@ -57,7 +57,7 @@ def names(
     thresholds = Thresholds().with_values(limits)
     quality = judge_quality(measures, [], thresholds)
     case = replace(case_of(ACTIVE, measures), thresholds=thresholds, defects=defects)
-    return [(f.severity, short_name(f)) for f in find(case, quality)]
+    return [(f.severity, short_name(f)) for f in find(case, Verdicts(quality))]
 
 
 def short_name(finding: Finding) -> str:
@@ -78,18 +78,18 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     No finding leaves its reader alone.
     """
     states = {
-        ActivityState.OFF: [(HINT, "off")],
-        ActivityState.BYPASSED: [(PROBLEM, "bypassed")],
-        None: [(HINT, "unknown")],
-        ActivityState.IDLE: [(HINT, "idle")],
-        ActivityState.WARMING_UP: [(HINT, "warming_up")],
+        ActivityState.OFF: [(HINT, "off", ".")],
+        ActivityState.BYPASSED: [(PROBLEM, "bypassed", ".")],
+        None: [(HINT, "unknown", ".")],
+        ActivityState.IDLE: [(HINT, "idle", ".")],
+        ActivityState.WARMING_UP: [(HINT, "warming_up", ".")],
         ActivityState.ACTIVE: [],
     }
-    for state, expected in states.items():
-        findings = activity(state)
-        assert [(f.severity, short_name(f)) for f in findings] == expected, state
-        for finding in findings:
-            assert finding.action.endswith("."), state
+    findings = {
+        state: [(f.severity, short_name(f), f.action[-1:]) for f in activity(state)]
+        for state in states
+    }
+    assert findings == states
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(
         ActivityState.WARMING_UP
     )
@@ -119,7 +119,8 @@ def test_a_k_schedule_with_k_0_is_no_problem_and_has_a_price_beside_a_model() ->
     case = replace(
         case_of(ACTIVE, measured(800)), profile=replace(case.profile, idles=True)
     )
-    harmful = find(case, judge_quality(measured(800), [], Thresholds()), loses, keep)[0]
+    quality = judge_quality(measured(800), [], Thresholds())
+    harmful = find(case, Verdicts(quality, loses, keep))[0]
     assert name_of(values_of(harmful.action)["action"]) == "remedy.keep_idle"
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.builders import Draft, count, drafts_of, increase, torn_lives
+from support.builders import Draft, count, drafts_of, increase, sample, torn_lives
 from support.copies import replace
 from vllm_specdec_exporter.economics.statistics import CLUSTERING
-from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Delta, Sample, delta
 from vllm_specdec_exporter.measures.measures import Measures, derive, derive_lifetime
 
@@ -31,19 +30,8 @@ def counted(
     drafts: list[Draft], k: int, *, span: float = 10.0, plain_tokens: int = 0
 ) -> Delta:
     """What happens in a window in which an engine makes exactly these drafts."""
-    return delta(
-        Sample(
-            0,
-            Counters(
-                0,
-                0,
-                accepted_tokens=0,
-                accepted_tokens_per_position=(),
-                generation_tokens=0,
-            ),
-        ),
-        Sample(span, count(drafts, k, plain_tokens=plain_tokens)),
-    )
+    end = Sample(span, count(drafts, k, plain_tokens=plain_tokens))
+    return delta(sample(0, 0), end)
 
 
 class TestByHand:
@@ -98,11 +86,9 @@ class TestByHand:
         largest = (CLUSTERING * every * (k - every) / len(drafts)) ** 0.5
         assert hidden.mean_acceptance_length_error == pytest.approx(largest, abs=1e-6)
 
-    def test_decay(self) -> None:
-        """The decay is the geometric mean of the conditional ratios behind position 0
-        that exist.
-        """
-        for positions, decay in (
+    @pytest.mark.parametrize(
+        ("positions", "decay"),
+        [
             ([90, 85, 78, 70], (70 / 90) ** (1 / 3)),
             ([40, 15, 5, 1], (1 / 40) ** (1 / 3)),
             ([50, 50], 1.0),
@@ -111,11 +97,14 @@ class TestByHand:
             ([50], None),
             ([0, 0, 0], None),
             ([], None),
-        ):
-            measured = derive("5m", increase(100, positions)).position_decay_ratio
-            assert measured == (None if decay is None else pytest.approx(decay)), (
-                positions
-            )
+        ],
+    )
+    def test_decay(self, positions: list[float], decay: float | None) -> None:
+        """The decay is the geometric mean of the conditional ratios behind position 0
+        that exist.
+        """
+        measured = derive("5m", increase(100, positions)).position_decay_ratio
+        assert measured == pytest.approx(decay)
 
 
 #: Increases, and what follows from them where something is 0 or not known.
@@ -138,9 +127,9 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
     ): (
         replace(increase(100, [80, 60]), draft_tokens=None),
         {
-            **dict.fromkeys(
-                ("acceptance_ratio", "mean_draft_length", "draft_tokens_per_second")
-            ),
+            "acceptance_ratio": None,
+            "mean_draft_length": None,
+            "draft_tokens_per_second": None,
             "drafts_vary": False,
             "mean_acceptance_length": pytest.approx(2.4),
         },
@@ -151,9 +140,9 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
     ): (
         replace(increase(100, [80, 60]), accepted_tokens=None),
         {
-            **dict.fromkeys(
-                ("acceptance_ratio", "mean_acceptance_length", "coverage_ratio")
-            ),
+            "acceptance_ratio": None,
+            "mean_acceptance_length": None,
+            "coverage_ratio": None,
             "accepted_tokens_per_second": None,
             "position_acceptance_ratio": (0.8, 0.6),
         },
@@ -188,24 +177,18 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
             increase(100, [9, 5, 2, 1], draft_tokens=tokens),
             {"drafts_vary": vary},
         )
-        for tokens, vary in {
-            400: False,
-            380: False,
-            379: True,
-            100: True,
-            0: True,
-        }.items()
+        for tokens, vary in ((400, False), (380, False), (379, True), (0, True))
     },
 }
 
 
 class TestWhatIsNotKnown:
-    def test_increases(self) -> None:
-        for case, (happened, expected) in INCOMPLETE.items():
-            measures = derive("30s", happened)
-            assert {name: getattr(measures, name) for name in expected} == expected, (
-                case
-            )
+    @pytest.mark.parametrize(
+        ("happened", "expected"), INCOMPLETE.values(), ids=INCOMPLETE
+    )
+    def test_increases(self, happened: Delta, expected: dict[str, object]) -> None:
+        measures = derive("30s", happened)
+        assert {name: getattr(measures, name) for name in expected} == expected
 
     def test_nothing_happened(self) -> None:
         """Without drafts no ratio exists; every rate and the sample size are zero."""
@@ -223,19 +206,27 @@ class TestWhatIsNotKnown:
         assert derive("30s", increase(generation=7)) == expected
 
 
-def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_of_a_draft() -> None:
-    for efficiency, ratio, length in (
-        ((0.6, 0.5, 5), 0.6, 3.0),
-        ((0.6, 0.5, None), 0.6, None),
-        ((None, 0.5, 3), None, 2.0),
-        ((0.0, 0.0, 3), 0, 1.0),
-        ((1.2, 1.2, 3), 1, 4.0),
-        ((None, None, 3), None, None),
-    ):
-        expected = Measures(
-            "lifetime", acceptance_ratio=ratio, mean_acceptance_length=length
-        )
-        assert derive_lifetime(*efficiency) == expected, efficiency
+@pytest.mark.parametrize(
+    ("acceptance", "efficiency", "k", "ratio", "length"),
+    [
+        (0.6, 0.5, 5, 0.6, 3.0),
+        (0.6, 0.5, None, 0.6, None),
+        (None, 0.5, 3, None, 2.0),
+        (0.0, 0.0, 3, 0, 1.0),
+        (1.2, 1.2, 3, 1, 4.0),
+        (None, None, 3, None, None),
+    ],
+)
+def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_of_a_draft(
+    acceptance: float | None,
+    efficiency: float | None,
+    k: int | None,
+    ratio: float | None,
+    length: float | None,
+) -> None:
+    assert derive_lifetime(acceptance, efficiency, k) == Measures(
+        "lifetime", acceptance_ratio=ratio, mean_acceptance_length=length
+    )
 
 
 @given(some_drafts, st.integers(0, 100), st.floats(0.5, 1000))
@@ -312,12 +303,10 @@ def test_whatever_the_counters_say_a_measure_stays_in_its_range(
     k = len(happened.accepted_tokens_per_position)
     ratios = [m.acceptance_ratio, m.coverage_ratio, m.position_decay_ratio]
     ratios += [*m.position_acceptance_ratio, *m.position_conditional_acceptance_ratio]
-    for ratio in ratios:
-        assert ratio is None or 0 <= ratio <= 1, m
+    assert all(0 <= ratio <= 1 for ratio in ratios if ratio is not None), m
     rates = [m.drafts_per_second, m.draft_tokens_per_second]
     rates += [m.accepted_tokens_per_second, m.generation_tokens_per_second]
-    for rate in rates:
-        assert rate is None or 0 <= rate < math.inf, m
+    assert all(0 <= rate < math.inf for rate in rates if rate is not None), m
     gains = [
         longer - shorter
         for shorter, longer in pairwise((1.0, *m.mean_acceptance_length_at))
@@ -325,6 +314,6 @@ def test_whatever_the_counters_say_a_measure_stays_in_its_range(
     assert all(gain >= 0 for gain in gains)
     assert all(b <= a + 1e-9 for a, b in pairwise(gains))
     if k:
-        for length in (m.mean_acceptance_length, m.expected_tokens_per_step):
-            assert length is None or 1 <= length <= k + 1 + 1e-9, m
+        lengths = [m.mean_acceptance_length, m.expected_tokens_per_step]
+        assert all(1 <= n <= k + 1 + 1e-9 for n in lengths if n is not None), m
         assert m.mean_draft_length is None or 0 <= m.mean_draft_length <= k

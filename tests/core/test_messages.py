@@ -100,8 +100,10 @@ def test_a_message_always_has_a_name_and_values() -> None:
     plain = Message("text")
     assert (plain, plain.name, plain.values) == ("text", "", {})
     idle = message("activity.idle", window="5m")
-    for copied in (copy.copy(idle), pickle.loads(pickle.dumps(idle))):
-        assert (copied, copied.name, copied.values) == (idle, idle.name, idle.values)
+    copies = [copy.copy(idle), pickle.loads(pickle.dumps(idle))]
+    assert [(c, c.name, c.values) for c in copies] == [
+        (idle, "activity.idle", {"window": "5m"})
+    ] * 2
 
 
 @pytest.mark.parametrize("name", ["activity.none", "activity", "activity.idle"])

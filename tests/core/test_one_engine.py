@@ -29,7 +29,7 @@ from vllm_specdec_exporter.engines.reading import (
     Load,
 )
 from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.observe.settings import Settings
 
 #: Whole answers, by name.
 RECORDED = {
@@ -114,13 +114,14 @@ def test_what_prometheus_federates_are_as_many_engines_as_servers() -> None:
     load = 'vllm:num_requests_running{engine="0"} 60'
     pod = lines(*vllm_lines(counters(100, [60, 40]), engine="0"), load)
     pods = b"".join(labelled(pod, "instance", f"10.0.0.{n}:8000") for n in range(10))
-    engines = read(pods).engines
+    engines = {
+        engine.key: (engine.counters, engine.load) for engine in read(pods).engines
+    }
 
-    assert len(engines) == 10
-    for engine in engines:
-        assert engine.counters == counters(100, [60, 40]), engine.key
-        assert engine.load == Load(60), engine.key
-    assert engines[0].key == EngineKey("", "0,instance=10.0.0.0:8000")
+    expected = (counters(100, [60, 40]), Load(60))
+    assert engines == {
+        EngineKey("", f"0,instance=10.0.0.{n}:8000"): expected for n in range(10)
+    }
 
 
 def test_the_stages_of_a_pipeline_are_engines() -> None:
@@ -194,24 +195,24 @@ def test_engines_of_two_kinds_are_refused(first: str, second: str) -> None:
     )
 
 
-def test_without_a_count_of_tokens_nothing_is_said_to_be_off_or_idle() -> None:
+# num_requests_swapped is of a vLLM V0, likewise without a counter.
+@pytest.mark.parametrize("more", ["", "vllm:num_requests_swapped"])
+def test_without_a_count_of_tokens_nothing_is_said_to_be_off_or_idle(more: str) -> None:
     """production-stack's router has load gauges of its servers and no counter."""
-    rows = [
-        'vllm:num_requests_running{server="http://a:8000"} 7',
-        'vllm:num_requests_running{server="http://b:8000"} 7',
+    servers = [f'{{server="http://{name}:8000"}}' for name in "ab"]
+    rows = [f"vllm:num_requests_running{server} 7" for server in servers]
+    if more:
+        rows += [f"{more}{server} 0" for server in servers]
+    reading = read(lines(*rows))
+    results = processed(((5.0 * n, reading) for n in range(3)), Settings())
+    judged = [
+        (engine.activity.state, name_of(engine.activity.reason), engine.load)
+        for engine in chain.from_iterable(results)
     ]
-    # Of a vLLM V0, likewise without a counter.
-    old = [
-        'vllm:num_requests_swapped{server="http://a:8000"} 0',
-        'vllm:num_requests_swapped{server="http://b:8000"} 0',
-    ]
-    for text in (lines(*rows), lines(*rows, *old)):
-        results = processed(((5.0 * n, read(text)) for n in range(3)), Settings())
-        for engine in chain.from_iterable(results):
-            assert engine.activity.state is None, text
-            assert engine.load == Load(7), text
-            reason = name_of(engine.activity.reason)
-            assert reason == "activity.generation_uncounted", text
+    assert judged == [(None, "activity.generation_uncounted", Load(7))] * 6
+
+
+def test_a_server_that_counts_tokens_alone_is_off() -> None:
     text = lines("vllm:generation_tokens_total 5")
     ((result,),) = processed([(5.0, read(text))], Settings())
     assert result.activity.state is ActivityState.OFF

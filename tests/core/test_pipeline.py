@@ -9,6 +9,7 @@ from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import (
     Counters,
@@ -22,13 +23,9 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import (
-    Settings,
-    Speculation,
-    interrupt,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 KEY = EngineKey("m", "0")
 
@@ -40,8 +37,12 @@ EASY = Settings(
 )
 
 
-def reading(values: Counters) -> Reading:
-    return Reading("vllm-v1", (EngineReading(KEY, values, Load(1, 0, 0.5)),))
+def reading(
+    values: Counters,
+    load: Load = Load(1, 0, 0.5),  # noqa: B008 - it is frozen
+    **more: Steps,
+) -> Reading:
+    return Reading("vllm-v1", (EngineReading(KEY, values, load, **more),))
 
 
 def run(
@@ -104,30 +105,18 @@ class TestResult:
         """As soon as the shortest window is empty, although the judged one still holds
         enough drafts.
         """
-        ended = reading(counters(20 * 13, [18 * 13, 15 * 13]))
-        ended = replace(
-            ended, engines=(replace(ended.engines[0], load=Load(0, 0, 0.0)),)
-        )
-        active, *_, ended_long_ago = run([*steady(14), *[ended] * 3])[13:]
-        assert (active.activity.state, active.quality.level) == (
-            ActivityState.ACTIVE,
-            QualityLevel.OPTIMAL,
-        )
+        ended = reading(counters(20 * 13, [18 * 13, 15 * 13]), Load(0, 0, 0.0))
+        active, *_, resting = run([*steady(14), *[ended] * 3])[13:]
+        assert active.activity.state is ActivityState.ACTIVE
+        assert active.quality.level is QualityLevel.OPTIMAL
         assert active.payoff.verdict is not None
-        assert ended_long_ago.windows[1].drafts == 180
-        assert (
-            Activity(ActivityState.IDLE, "nothing was generated in the last 10s")
-            == ended_long_ago.activity
+        assert resting.windows[1].drafts == 180
+        assert resting.activity == Activity(
+            ActivityState.IDLE, "nothing was generated in the last 10s"
         )
-        assert (
-            ended_long_ago.payoff.verdict,
-            ended_long_ago.payoff.speedup,
-            ended_long_ago.quality.level,
-        ) == (
-            None,
-            None,
-            None,
-        )
+        assert resting.payoff.verdict is None
+        assert resting.payoff.speedup is None
+        assert resting.quality.level is None
 
     def test_what_the_operator_says(self) -> None:
         """The speculative config names the deployment, and gives K before positions."""
@@ -137,42 +126,37 @@ class TestResult:
             costs=CostSettings(BUILTIN["eagle3"]),
         )
         states, (result,) = process_reading(
-            {},
-            reading(
-                Counters(
-                    0,
-                    0,
-                    accepted_tokens=0,
-                    accepted_tokens_per_position=(),
-                    generation_tokens=0,
-                )
-            ),
-            time=0,
-            settings=settings,
-            upstream_version="0.32.0",
+            {}, reading(counters(0)), 0, settings, upstream_version="0.32.0"
         )
 
-        assert (
-            Deployment(
-                "eagle3",
-                "some/draft",
-                dialect="vllm-v1",
-                upstream_version="0.32.0",
-                cost_profile="eagle3",
-            )
-            == result.deployment
+        assert result.deployment == Deployment(
+            "eagle3",
+            "some/draft",
+            dialect="vllm-v1",
+            upstream_version="0.32.0",
+            cost_profile="eagle3",
         )
         assert result.num_speculative_tokens == 3
         assert list(states) == [KEY]
-        (contradicted,) = run(
-            steady(1, 1),
-            replace(EASY, speculation=Speculation(True, num_speculative_tokens=7)),
-        )
-        assert (
-            contradicted.num_speculative_tokens == 2
-        )  # what the server counts beats it
+
+    def test_what_the_server_counts_beats_the_k_of_the_operator(self) -> None:
+        seven = Speculation(True, num_speculative_tokens=7)
+        (contradicted,) = run(steady(1, 1), replace(EASY, speculation=seven))
+        assert contradicted.num_speculative_tokens == 2
         difference = "the server counts 2 positions, but --spec.config says K=7"
         assert difference in [finding.text for finding in contradicted.findings]
+
+    @pytest.mark.parametrize(
+        ("draft_model", "method"),
+        [("yuhuili/EAGLE3-LLaMA3.1-8B", "eagle3"), ("ngram", "ngram"), ("some", "")],
+    )
+    def test_the_published_method_is_the_judged_one(
+        self, draft_model: str, method: str
+    ) -> None:
+        """Without a method, vLLM derives it from the drafter's name."""
+        settings = replace(EASY, speculation=Speculation(True, "", draft_model, 2))
+        result = run(steady(1, 1), settings)[-1]
+        assert result.deployment.method == method
 
     @pytest.mark.parametrize(
         ("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)]
@@ -181,19 +165,14 @@ class TestResult:
         self, tokens: int, state: ActivityState
     ) -> None:
         """Each request of a disaggregated pair's prefill ends with its first token."""
-
-        def polled(requests: int) -> Reading:
-            values = replace(
-                counters(0, [0, 0]), generation_tokens=float(tokens * requests)
+        readings = [
+            reading(
+                counters(0, [0, 0], generation=tokens * requests),
+                steps=Steps(requests=requests),
             )
-            engine = EngineReading(
-                KEY, values, Load(1, 0, 0.5), steps=Steps(requests=float(requests))
-            )
-            return Reading("vllm-v1", (engine,))
-
-        assert (
-            run([polled(20 * poll) for poll in range(14)])[-1].activity.state is state
-        )
+            for requests in range(0, 280, 20)
+        ]
+        assert run(readings)[-1].activity.state is state
 
 
 class TestOverTime:
@@ -317,81 +296,70 @@ class TestBuckets:
             Distribution((20, 50, 100), 100, 133),
         ]
 
-    def test_they_begin_anew_with_the_counters(self) -> None:
+    @pytest.mark.parametrize("interrupted", [False, True])
+    def test_they_begin_anew_with_the_counters(self, interrupted: bool) -> None:
         """What was counted before a restart has no part in what is counted now."""
         states, _ = process_reading({}, reading(self.BEFORE), 0, EASY)
-        for previous in (states, interrupt(states)):
-            _, (result,) = process_reading(
-                previous, reading(counters(60, [50, 40])), 5, EASY
-            )
-            assert result.accepted_tokens_per_draft == Distribution(
-                (10, 20, 60), 60, 90
-            ), previous
-            assert result.engine_resets_total == 1, previous
+        states = interrupt(states) if interrupted else states
+        _, (result,) = process_reading(states, reading(counters(60, [50, 40])), 5, EASY)
+        assert result.accepted_tokens_per_draft == Distribution((10, 20, 60), 60, 90)
+        assert result.engine_resets_total == 1
+
+
+IDLE = ActivityState.IDLE
+OFF = ActivityState.OFF
+LLAMACPP = upstream("llamacpp-k4.txt")
+#: llama.cpp counts when a request ends: without one in progress it is idle.
+LLAMACPP_IDLE = LLAMACPP.replace(b"processing 1\n", b"processing 0\n")
+RUST_NOSPEC = upstream("vllm-rust-nospec.openmetrics.txt")
 
 
 class TestServers:
     """What becomes of each kind of server, over two answers."""
 
-    def test_counters_that_stand_still(self) -> None:
-        """Speculation that rests is idle, none at all is off."""
-        idle = ActivityState.IDLE
-        off = ActivityState.OFF
-        for item, activity, k in (
-            (
-                read(upstream("vllm-rust-nospec.openmetrics.txt"), OPENMETRICS),
-                off,
-                None,
+    @pytest.mark.parametrize(
+        ("item", "state", "k"),
+        [
+            pytest.param(read(RUST_NOSPEC, OPENMETRICS), OFF, None, id="Rust"),
+            pytest.param(read(upstream("lmdeploy-k3.txt")), IDLE, 3, id="LMDeploy"),
+            pytest.param(
+                read(upstream("lmdeploy-nospec.txt")), OFF, None, id="LMDeploy off"
             ),
-            (read(upstream("lmdeploy-k3.txt")), idle, 3),
-            (read(upstream("lmdeploy-nospec.txt")), off, None),
-            (read(upstream("llamacpp-nospec.txt")), off, None),
-            (read(upstream("vllm-v0-k5.txt")), idle, None),
-            # VLLM counts as it goes, so counters that stand still are idleness,
+            pytest.param(
+                read(upstream("llamacpp-nospec.txt")), OFF, None, id="llama.cpp off"
+            ),
+            pytest.param(read(upstream("vllm-v0-k5.txt")), IDLE, None, id="V0"),
+            # vLLM counts as it goes, so counters that stand still are idleness,
             # whatever is running.
-            (reading(counters(20, [18])), idle, 1),
-            # llama.cpp counts when a request ends: without one in progress it is idle.
-            (
-                read(
-                    upstream("llamacpp-k4.txt").replace(
-                        b"processing 1\n", b"processing 0\n"
-                    )
-                ),
-                idle,
-                4,
+            pytest.param(reading(counters(20, [18])), IDLE, 1, id="vLLM"),
+            pytest.param(read(LLAMACPP_IDLE), IDLE, 4, id="llama.cpp"),
+            pytest.param(
+                read(LLAMACPP), ActivityState.WARMING_UP, 4, id="a long request"
             ),
-        ):
-            result = run([item, item])[-1]
-            assert (result.activity.state, result.num_speculative_tokens) == (
-                activity,
-                k,
-            ), item.dialect
-        item = read(upstream("llamacpp-k4.txt"))
-        assert run([item, item])[-1].activity.state is ActivityState.WARMING_UP, (
-            "a long request"
-        )
+        ],
+    )
+    def test_counters_that_stand_still(
+        self, item: Reading, state: ActivityState, k: int | None
+    ) -> None:
+        """Speculation that rests is idle, none at all is off."""
+        result = run([item, item])[-1]
+        assert (result.activity.state, result.num_speculative_tokens) == (state, k)
 
-    def test_a_diffusion_model(self) -> None:
+    @pytest.mark.parametrize(
+        ("speculation", "prefix"),
+        [
+            (Speculation(), b"vllm:"),
+            (Speculation(True, "ngram", "", 4), b"vllm:"),
+            (Speculation(), b"aphrodite:"),  # a fork of vLLM
+        ],
+    )
+    def test_a_diffusion_model(self, speculation: Speculation, prefix: bytes) -> None:
         """Denoising steps are not drafts, as the reason says; no speculative config
         makes it speculative.
         """
-        text = upstream("vllm-diffusion.txt")
-        for speculation, answer in (
-            (Speculation(), text),
-            (Speculation(True, "ngram", "", 4), text),
-            (Speculation(), text.replace(b"vllm:", b"aphrodite:")),  # a fork of vLLM
-        ):
-            item = read(answer)
-            result = run([item, item], replace(EASY, speculation=speculation))[-1]
-            assert result.activity.state is ActivityState.OFF, (
-                speculation,
-                item.dialect,
-            )
-            assert name_of(result.activity.reason) == "activity.diffusion", (
-                speculation,
-                item.dialect,
-            )
-            assert (
-                result.num_speculative_tokens,
-                result.accepted_tokens_per_draft,
-            ) == (None, None), (speculation, item.dialect)
+        item = read(upstream("vllm-diffusion.txt").replace(b"vllm:", prefix))
+        result = run([item, item], replace(EASY, speculation=speculation))[-1]
+        assert result.activity.state is OFF
+        assert name_of(result.activity.reason) == "activity.diffusion"
+        assert result.num_speculative_tokens is None
+        assert result.accepted_tokens_per_draft is None

@@ -15,8 +15,8 @@ from vllm_specdec_exporter.engines.reading import (
 )
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.measures.history import Window
-from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 #: Lives of a few polls have few drafts, and are to be judged all the same.
 SETTINGS = Settings(

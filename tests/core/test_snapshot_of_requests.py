@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import jsonschema
+import pytest
 from msgspec.structs import replace
 
 from per_request.results import RESULTS
 from statuspage.examples import PAGES, page_of
 from vllm_specdec_exporter.publish import snapshot
-from vllm_specdec_exporter.publish.metrics import METRICS, MetricScope
+from vllm_specdec_exporter.publish.metrics import METRICS, Metric, MetricScope
 
 SCOPES = (
     MetricScope.REQUESTS,
@@ -77,25 +78,22 @@ def test_engines_and_windows_are_no_matter_of_requests() -> None:
         assert snapshot.decode(filtered(TWO, query)).requests == TWO.requests, query
 
 
-def test_any_metric_may_be_asked_for() -> None:
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_any_metric_may_be_asked_for(row: Metric) -> None:
     """Its values are there, as in the whole, and beside them nothing but what tells
     them apart.
     """
     complete = json.loads(snapshot.encode(MIXED))["requests"]
-    for row in ROWS:
-        thin = json.loads(filtered(MIXED, ("metric", row.full_name)))["requests"]
-        field = row.field.split(".")[0]
-        if row.scope is MetricScope.REQUESTS:
-            assert thin == {field: complete[field]}, row.name
-            continue
-        section, identity = PLACES[row.scope]
-        wanted = identity | {field}
-        expected = []
-        for full in complete[section]:
-            assert wanted <= full.keys(), row.name
-            expected.append({key: full[key] for key in full if key in wanted})
-        assert thin == {section: expected}, row.name
-        assert expected, row.name
+    thin = json.loads(filtered(MIXED, ("metric", row.full_name)))["requests"]
+    field = row.field.split(".")[0]
+    if row.scope is MetricScope.REQUESTS:
+        assert thin == {field: complete[field]}
+        return
+    section, identity = PLACES[row.scope]
+    wanted = sorted(identity | {field})
+    expected = [{key: full[key] for key in wanted} for full in complete[section]]
+    assert expected
+    assert thin == {section: expected}
 
 
 def test_what_a_filter_does_not_want_or_find_is_not_there() -> None:

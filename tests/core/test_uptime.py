@@ -7,7 +7,8 @@ import pytest
 from economics.servers import KEY, Server
 from support.copies import replace
 from vllm_specdec_exporter.measures.uptime import Uptime
-from vllm_specdec_exporter.observe.pipeline import Settings, interrupt
+from vllm_specdec_exporter.observe.pipeline import interrupt
+from vllm_specdec_exporter.observe.settings import Settings
 
 #: As reported in vLLM's issue 41838: 3.07 to 2.8 within hours.
 DRIFT = (3.07, 3.07, 3.02, 2.97, 2.93, 2.89, 2.86, 2.83, 2.80, 2.80)
@@ -40,8 +41,8 @@ def run(
             server.add(
                 drafts / 12, ((length - 1) * drafts / 48,) * 4, drafted * drafts / 12
             )
-            server.requests += drafts / 1200  # type: ignore[operator]
-            server.prompt_tokens += prompt * drafts / 1200  # type: ignore[operator]
+            server.requests += drafts / 1200
+            server.prompt_tokens += prompt * drafts / 1200
             result = server.poll(after=300)
     return [
         finding.text
@@ -109,14 +110,14 @@ def test_a_change_of_load_or_traffic_is_no_decay(
 def test_a_failed_poll_costs_the_hour_and_not_the_reference() -> None:
     server = started()
     run(server, DRIFT[:5])
-    server.states = interrupt(server.states)  # type: ignore[arg-type,assignment]
+    server.states = interrupt(server.states)
     assert len(run(server, DRIFT[4:])) == 1
 
 
 def test_memory_is_bounded() -> None:
     server = started()
     run(server, [3.0] * 30)
-    uptime = server.states[KEY].uptime  # type: ignore[attr-defined]
+    uptime = server.states[KEY].uptime
     assert (len(uptime.first), len(uptime.latest)) == (2, 24)
     assert uptime.begun.latencies is None
     same = replace(uptime)

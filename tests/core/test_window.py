@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.builders import counters, sample
+from support.builders import counters, increase, sample
 from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import (
@@ -37,153 +37,60 @@ def test_how_far(times: tuple[float, ...], span: float | None) -> None:
     samples.
     """
     samples = tuple(sample(time, 2 * time, [time]) for time in times)
-    increase = window_delta(SampleHistory(samples), Window(30), SLACK)
+    reached = window_delta(SampleHistory(samples), Window(30), SLACK)
 
-    assert span == (increase and pytest.approx(increase.span))
+    assert span == (reached and pytest.approx(reached.span))
+
+
+#: An engine of K=3 that generated tokens with drafts alone, before and after some.
+EARLIER = counters(10, [9, 7, 4], created=1.0)
+LATER = counters(15, [13, 11, 8], draft_tokens=49, created=1.0)
+#: Nothing of what was not known at one of both ends.
+UNKNOWN = increase(span=7.5)
+FIRST_DRAFTS = counters(4, [3, 2, 1])
+AT_WORK = counters(100, [80, 60], generation=500)
 
 
 class TestDelta:
     @pytest.mark.parametrize(
         ("previous", "current", "expected"),
         [
-            (
-                Counters(
-                    10,
-                    40,
-                    accepted_tokens=20,
-                    accepted_tokens_per_position=(9, 7, 4),
-                    generation_tokens=30,
-                    created=1.0,
-                ),
-                Counters(
-                    15,
-                    59,
-                    accepted_tokens=32,
-                    accepted_tokens_per_position=(13, 11, 8),
-                    generation_tokens=50,
-                    created=1.0,
-                ),
-                Delta(
-                    7.5,
-                    5,
-                    draft_tokens=19,
-                    accepted_tokens=12,
-                    accepted_tokens_per_position=(4, 4, 4),
-                    generation_tokens=20,
-                ),
+            pytest.param(
+                EARLIER,
+                LATER,
+                increase(5, [4, 4, 4], draft_tokens=19, span=7.5),
+                id="all counters",
             ),
-            # The same counters at a later time are increases of zero.
-            (
-                counters(10, [5, 3]),
-                counters(10, [5, 3]),
-                Delta(
-                    7.5,
-                    0,
-                    draft_tokens=0,
-                    accepted_tokens=0,
-                    accepted_tokens_per_position=(0, 0),
-                    generation_tokens=0,
-                ),
-            ),
-            # A counter that the engine does not have has no increase, which is not an
-            # increase of 0.
-            (
+            pytest.param(EARLIER, EARLIER, increase(0, [0] * 3, span=7.5), id="none"),
+            pytest.param(
                 Counters(generation_tokens=3),
                 Counters(generation_tokens=10),
-                Delta(
-                    7.5,
-                    None,
-                    draft_tokens=None,
-                    accepted_tokens=None,
-                    accepted_tokens_per_position=(),
-                    generation_tokens=7,
-                ),
+                increase(generation=7, span=7.5),
+                id="not an increase of 0 for a counter that the engine does not have",
             ),
-            # What was not there before the first draft had counted nothing: the Rust
-            # front end's way.
-            (
-                Counters(
-                    0,
-                    0,
-                    accepted_tokens=0,
-                    accepted_tokens_per_position=(),
-                    generation_tokens=None,
-                ),
-                Counters(
-                    4,
-                    12,
-                    accepted_tokens=6,
-                    accepted_tokens_per_position=(3, 2, 1),
-                    generation_tokens=10,
-                ),
-                Delta(
-                    7.5,
-                    4,
-                    draft_tokens=12,
-                    accepted_tokens=6,
-                    accepted_tokens_per_position=(3, 2, 1),
-                    generation_tokens=10,
-                ),
+            pytest.param(
+                replace(counters(0), generation_tokens=None),
+                FIRST_DRAFTS,
+                increase(4, [3, 2, 1], span=7.5),
+                id="from nothing before the first draft: the Rust front end's way",
             ),
-            # An answer without any of the series says nothing of what had been counted
-            # until then.
-            (
+            pytest.param(
                 Counters(),
-                Counters(
-                    4,
-                    12,
-                    accepted_tokens=6,
-                    accepted_tokens_per_position=(3, 2, 1),
-                    generation_tokens=10,
-                ),
-                Delta(
-                    7.5,
-                    None,
-                    draft_tokens=None,
-                    accepted_tokens=None,
-                    accepted_tokens_per_position=(),
-                    generation_tokens=None,
-                ),
+                FIRST_DRAFTS,
+                UNKNOWN,
+                id="not known without any series before",
             ),
-            # Tokens were generated and drafts not shown, so of what they counted
-            # nothing is known.
-            (
+            pytest.param(
                 Counters(generation_tokens=100),
-                Counters(
-                    100,
-                    200,
-                    accepted_tokens=140,
-                    accepted_tokens_per_position=(80, 60),
-                    generation_tokens=500,
-                ),
-                Delta(
-                    7.5,
-                    None,
-                    draft_tokens=None,
-                    accepted_tokens=None,
-                    accepted_tokens_per_position=(),
-                    generation_tokens=400,
-                ),
+                AT_WORK,
+                replace(UNKNOWN, generation_tokens=400),
+                id="not known where tokens were generated and drafts not shown",
             ),
-            # Drafts shown as 0 had not begun, so what appears with the first of them
-            # counts from 0.
-            (
+            pytest.param(
                 Counters(drafts=0, generation_tokens=100),
-                Counters(
-                    100,
-                    200,
-                    accepted_tokens=140,
-                    accepted_tokens_per_position=(80, 60),
-                    generation_tokens=500,
-                ),
-                Delta(
-                    7.5,
-                    100,
-                    draft_tokens=200,
-                    accepted_tokens=140,
-                    accepted_tokens_per_position=(80, 60),
-                    generation_tokens=400,
-                ),
+                AT_WORK,
+                increase(100, [80, 60], generation=400, span=7.5),
+                id="from 0 where drafts shown as 0 had not begun",
             ),
         ],
     )
@@ -193,36 +100,24 @@ class TestDelta:
         """Over the real time between the samples."""
         assert delta(Sample(5, previous), Sample(12.5, current)) == expected
 
-    def test_a_series_that_an_engine_at_work_did_not_show(self) -> None:
+    @pytest.mark.parametrize(
+        "gap",
+        [
+            {"accepted_tokens_per_position": ()},
+            {"drafts": None},
+            {"draft_tokens": None},
+            {"accepted_tokens": None},
+            {"generation_tokens": None},
+        ],
+        ids=lambda gap: next(iter(gap)),
+    )
+    def test_a_series_that_an_engine_at_work_did_not_show(
+        self, gap: dict[str, tuple[()] | None]
+    ) -> None:
         """A series missing from the first answer had counted already: its increase is
         not known.
         """
-        first = Counters(
-            1000,
-            2000,
-            accepted_tokens=1400,
-            accepted_tokens_per_position=(800, 600),
-            generation_tokens=2400,
-        )
-        last = Counters(
-            1100,
-            2200,
-            accepted_tokens=1540,
-            accepted_tokens_per_position=(880, 660),
-            generation_tokens=2640,
-        )
-        complete = Delta(
-            5,
-            100,
-            draft_tokens=200,
-            accepted_tokens=140,
-            accepted_tokens_per_position=(80, 60),
-            generation_tokens=240,
-        )
-        totals = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
-        for gap in (
-            {"accepted_tokens_per_position": ()},
-            *(dict.fromkeys([name]) for name in totals),
-        ):
-            increase = delta(Sample(0, replace(first, **gap)), Sample(5, last))
-            assert increase == replace(complete, **gap), gap
+        first = replace(counters(1000, [800, 600]), **gap)
+        last = counters(1100, [880, 660])
+        expected = replace(increase(100, [80, 60], span=5.0), **gap)
+        assert delta(Sample(0, first), Sample(5, last)) == expected

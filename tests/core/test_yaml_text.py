@@ -64,3 +64,16 @@ def test_values_of_settings() -> None:
     ):
         with pytest.raises(YAMLTextError, match=why):
             read_yaml(text)
+
+
+@pytest.mark.parametrize("word", ["null", "~", "on", "No", "true"])
+def test_keys_of_settings(word: str) -> None:
+    """Python's text for null is no name, and that for true none that anybody wrote."""
+    with pytest.raises(YAMLTextError) as refused:
+        read_yaml(f"web: 1\nheader: {{{word}: a}}")
+    assert str(refused.value) == (
+        "found a key that means null, true or false without quotes in line 2, column 10"
+    )
+    assert read_yaml(f'{{"{word}": a, 1: b, .5: c}}') == {word: "a", 1: "b", 0.5: "c"}
+    # A user of the web configuration may have such a name.
+    assert fields.parse_yaml(f"{{{word}: a}}".encode()) == {word: "a"}

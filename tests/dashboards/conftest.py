@@ -1,6 +1,7 @@
 """The generator's package can be imported."""
 
 import sys
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "dashboards"))
+from support.repository import ROOT
+
+sys.path.append(str(ROOT / "dashboards"))

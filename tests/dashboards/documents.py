@@ -1,16 +1,16 @@
 """The committed dashboards, and the parts of their JSON that tests check."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from support.repository import ROOT, data_of
 
 Json = Mapping[str, Any]
 
 
-FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
+FOLDER = ROOT / "dashboards/json"
 #: A variable, as Grafana takes it: `$name`, `${name}`, `${name:format}`.
 VARIABLE = re.compile(
     r"\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_][\w.]*)(?::(?P<format>\w+))?\}"
@@ -20,9 +20,7 @@ VARIABLE = re.compile(
 @cache
 def dashboards() -> Mapping[str, Json]:
     """Return the committed dashboards by uid, without their common beginning."""
-    documents = [
-        json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))
-    ]
+    documents = list(map(data_of, sorted(FOLDER.glob("*.json"))))
     return {
         document["uid"].removeprefix("vllm-specdec-"): document
         for document in documents

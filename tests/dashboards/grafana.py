@@ -150,7 +150,7 @@ class Variable:
         if not self.multi:
             # Grafana does not escape the only value for regular expressions.
             return chosen[0].replace("\\", "\\\\").replace('"', '\\"')
-        escaped = [_escaped(choice) for choice in chosen]
+        escaped = list(map(_escaped, chosen))
         if len(escaped) == 1:
             return escaped[0]
         return f"({'|'.join(escaped)})"

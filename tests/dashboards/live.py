@@ -7,11 +7,12 @@ assert [wrong for one in shown for wrong in one.wrong()] == []
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.documents import columns, dashboards, placed
+from dashboards.documents import columns, dashboards, fields, placed
 from dashboards.grafana import (
     DashboardError,
     Json,
@@ -51,12 +52,8 @@ class Shown:
     @property
     def empty(self) -> bool:
         """Whether it shows nothing but thresholds."""
-        for target in self.panel["targets"]:
-            data = self.results.get(target["refId"])
-            limit = target["legendFormat"].startswith(LIMIT)
-            if data and data["result"] and not limit:
-                return False
-        return True
+        targets = (target["legendFormat"] for target, _ in self.series())
+        return all(name.startswith(LIMIT) for name in targets)
 
     def series(self) -> Iterator[tuple[Json, Json]]:
         """Yield each target with each series of its results."""
@@ -103,25 +100,21 @@ class Shown:
         if self.error:
             yield f"{self.name}: {self.error}"
         for ref in self.results:
-            yield from (
-                f"{self.name}, {ref}: {complaint}"
-                for complaint in self._wrong_values(ref)
-            )
-        names = [
+            for complaint in self._wrong_values(ref):
+                yield f"{self.name}, {ref}: {complaint}"
+        names = Counter(
             legend(target["legendFormat"], series["metric"])
             for target, series in self.series()
-        ]
-        if self.panel["type"] in ("timeseries", "state-timeline") and len(
-            set(names)
-        ) < len(names):
-            yield f"{self.name}: two series of one name: {sorted(names)}"
+        )
+        is_drawn = self.panel["type"] in ("timeseries", "state-timeline")
+        if is_drawn and names.total() > len(names):
+            yield f"{self.name}: two series of one name: {names}"
 
     def _wrong_values(self, ref: str) -> Iterator[str]:
-        series = self.results[ref]["result"]
         properties = _properties(self.panel, ref)
         values = []
         labels: set[str] = set()
-        for line in series:
+        for line in self.results[ref]["result"]:
             points = line.get("values", [line.get("value")])
             values += [float(number) for _, number in points]
             labels |= line["metric"].keys()
@@ -129,20 +122,16 @@ class Shown:
         for mapping in properties.get("mappings", ()):
             if mapping["type"] == "value":
                 codes |= mapping["options"].keys()
+        unit = properties.get("unit")
         signed = {columns(self.panel).get(f"Value #{ref}")} & DIFFERENCES
-        if any(math.isnan(value) or math.isinf(value) for value in values):
+        if not all(map(math.isfinite, values)):
             yield f"NaN or Inf among {len(values)} values"
-        elif properties.get("unit") == "percentunit" and not signed:
+        elif unit == "percentunit" and not signed:
             if not all(-_TOLERANCE <= value <= 1 + _TOLERANCE for value in values):
                 yield f"not within 0 and 1: {min(values)} to {max(values)}"
-        elif len(codes) > 1 and (
-            unknown := {f"{value:g}" for value in values if value < 10} - codes
-        ):
-            yield from (
-                f"a code without a word: {code}"
-                for code in unknown
-                if properties["unit"] != "short"
-            )
+        elif len(codes) > 1 and unit != "short":
+            for code in {f"{value:g}" for value in values if value < 10} - codes:
+                yield f"a code without a word: {code}"
         unplaced = labels - placed(self.panel) - columns(self.panel).keys()
         if unplaced and self.panel["type"] == "table":
             yield f"columns without a place: {', '.join(sorted(unplaced))}"
@@ -157,11 +146,8 @@ def newest(series: Json) -> float:
 
 def legend(pattern: str, labels: Mapping[str, str]) -> str:
     """Return the name of a series."""
-    return " ".join(
-        re.sub(
-            r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), pattern
-        ).split()
-    )
+    named = re.sub(r"\{\{(\w+)\}\}", lambda label: labels.get(label[1], ""), pattern)
+    return " ".join(named.split())
 
 
 def look(
@@ -201,13 +187,10 @@ def _properties(panel: Json, ref: str) -> dict[str, Any]:
 
 def _named(panel: Json, names: set[str]) -> dict[str, Any]:
     """Return the field options of the fields of these names."""
-    merged = dict(panel["fieldConfig"]["defaults"])
-    for override in panel["fieldConfig"]["overrides"]:
-        if (
-            override["matcher"]["id"] == "byName"
-            and override["matcher"]["options"] in names
-        ):
-            merged |= {item["id"]: item["value"] for item in override["properties"]}
+    (_, merged), *overrides = fields(panel)
+    for name, options in overrides:
+        if name in names:
+            merged = {**merged, **options}
     return merged
 
 
@@ -215,21 +198,21 @@ def _said(properties: Json, text: str) -> str:
     """Return what a text is mapped to, as Grafana's `getValueMappingResult` does,
     without its symbol.
     """
-    for mapping in properties.get("mappings", ()):
-        options = mapping["options"]
-        if mapping["type"] == "value" and text in options:
-            return str(options[text]["text"]).lstrip("▲▼●✖ ")
-        if mapping["type"] == "range" and (
-            options.get("from", -math.inf) <= float(text) <= options.get("to", math.inf)
-        ):
-            return str(options["result"]["text"]).lstrip("▲▼●✖ ")
-        if mapping["type"] == "regex":
-            match = re.fullmatch(options["pattern"], text)
-        else:
-            match = None
-        if match:
-            shown = str(options["result"]["text"])
-            for number, group in enumerate(match.groups(""), 1):
-                shown = shown.replace(f"${number}", group)
-            return shown.lstrip("▲▼●✖ ")
-    return text
+    mapped = (_mapped(mapping, text) for mapping in properties.get("mappings", ()))
+    return next(filter(None, mapped), text).lstrip("▲▼●✖ ")
+
+
+def _mapped(mapping: Json, text: str) -> str:
+    """Return what one mapping makes of a text; empty where it does not apply."""
+    options = mapping["options"]
+    match mapping["type"]:
+        case "value":
+            return str(options.get(text, {}).get("text", ""))
+        case "range":
+            low, high = options.get("from", -math.inf), options.get("to", math.inf)
+            return options["result"]["text"] if low <= float(text) <= high else ""
+        case "regex" if found := re.fullmatch(options["pattern"], text):
+            groups = dict(enumerate(found.groups(""), 1))
+            shown = options["result"]["text"]
+            return re.sub(r"\$(\d)", lambda number: groups[int(number[1])], shown)
+    return ""

@@ -22,8 +22,9 @@ from dashboards.grafana import Viewing, unfolded
 from dashboards.rendering import Report, look, render
 from dashboards.worlds import open_world
 from support.browser import Browser
+from support.repository import ROOT
 
-PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboards"
+PICTURES = ROOT / "docs/images/dashboards"
 #: Of the page, in pixels: on a laptop, as in the pictures of docs/, and on a common
 #: screen.
 USUAL = 1440

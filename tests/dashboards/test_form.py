@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
+import pytest
 from grafana_foundation_sdk.models import units
 
 from alerts.lint import read_bundle
@@ -23,14 +24,16 @@ from dashboards.documents import (
     variables_in,
 )
 from dashboards.grafana_types import UNTYPED, misfits
-from docs.inventory import ROOT
 from support.published import REPOSITORY
+from support.repository import ROOT
 
 PANELS = named_panels()
 #: Panels that show values.
 SHOWING = {name: panel for name, panel in PANELS.items() if panel["type"] != "text"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {value for name, value in vars(units).items() if name[0].isupper()}
+#: Field options that say what a number is.
+SAID = {"unit", "mappings"}
 #: Units that Grafana lacks: a factor, and what is counted.
 OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
@@ -44,35 +47,27 @@ _DESCRIPTION = re.compile(
 OWN = ("__value.raw", "__url_time_range")
 
 
-def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
+@pytest.mark.parametrize("uid", dashboards())
+def test_every_dashboard_can_be_imported_and_opens_alike(uid: str) -> None:
     """Grafana asks for the data source at an import, and puts it into the variable of
     that name.
 
     Read by Grafana 10.4 to 13, which know the schema versions 39 to 42.
     """
-    settings = ("refresh", "graphTooltip", "timezone", "tags", "editable")
-    assert (
-        len({str([document[key] for key in settings]) for document in UIDS.values()})
-        == 1
-    )
-    for uid, dashboard in dashboards().items():
-        panels = every_panel(dashboard)
-        assert len({panel["id"] for panel in panels}) == len(panels), uid
-        assert len({panel.get("title") for panel in panels}) == len(panels), uid
-        assert 39 <= dashboard["schemaVersion"] <= 42, uid
-        assert dashboard["description"].endswith("?"), uid
-        (asked,) = dashboard["__inputs"]
-        source = dashboard["templating"]["list"][0]
-        assert (asked["pluginId"], source["current"]["value"]) == (
-            "prometheus",
-            f"${{{asked['name']}}}",
-        ), uid
-        needed = {
-            requirement["id"]
-            for requirement in dashboard["__requires"]
-            if requirement["type"] == "panel"
-        }
-        assert needed == {panel["type"] for panel in panels} - {"row"}, uid
+    dashboard = dashboards()[uid]
+    for key in ("refresh", "graphTooltip", "timezone", "tags", "editable"):
+        assert dashboard[key] == dashboards()["overview"][key], key
+    panels = every_panel(dashboard)
+    for key in ("id", "title"):
+        assert len({panel.get(key) for panel in panels}) == len(panels), key
+    assert 39 <= dashboard["schemaVersion"] <= 42
+    assert dashboard["description"].endswith("?")
+    (asked,) = dashboard["__inputs"]
+    source = dashboard["templating"]["list"][0]
+    assert asked["pluginId"] == "prometheus"
+    assert source["current"]["value"] == f"${{{asked['name']}}}"
+    needed = {each["id"] for each in dashboard["__requires"] if each["type"] == "panel"}
+    assert needed == {panel["type"] for panel in panels} - {"row"}
 
 
 def test_grafana_knows_everything_in_a_dashboard() -> None:
@@ -85,38 +80,34 @@ def test_grafana_knows_everything_in_a_dashboard() -> None:
 
 
 def test_everything_uses_the_chosen_data_source() -> None:
-    for uid, dashboard in dashboards().items():
-        assert all(source == DATASOURCE for source in under(dashboard, "datasource")), (
-            uid
-        )
+    sources = list(under([*dashboards().values()], "datasource"))
+    assert [source for source in sources if source != DATASOURCE] == []
     assert all(panel["datasource"] == DATASOURCE for panel in SHOWING.values())
 
 
 def test_variables_offer_all_and_are_used() -> None:
     for uid, dashboard in dashboards().items():
         variables = dashboard["templating"]["list"]
-        used = {
-            *variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])),
-            "filters",
-        }
-        assert [
-            variable["name"] for variable in variables if variable["name"] not in used
-        ] == [], uid
+        used = variables_in(str(dashboard["panels"]) + str(dashboard["annotations"]))
+        assert names(dashboard) - {*used, "filters"} == set(), uid
         for variable in variables:
-            if variable["type"] != "query":
-                continue
-            name = variable["name"]
-            # Anew when the time range changes.
-            assert variable["refresh"] == 2, (uid, name)
-            if uid == "deep-dive" and name not in ("pod", "engine"):
-                # One model, at first the one that loses most: nothing is pooled.
-                pooled = (variable["multi"], variable["includeAll"])
-                assert pooled == (False, False), (uid, name)
-                assert variable["sort"] == 0, (uid, name)
-            elif name != "window":
-                assert variable["multi"] is True, (uid, name)
-                assert variable["allValue"] == ".*", (uid, name)
-                assert variable["current"]["value"] == ["$__all"], (uid, name)
+            if variable["type"] == "query":
+                # Anew when the time range changes.
+                name = variable["name"]
+                wanted = {"refresh": 2, **offer(uid, name)}
+                assert {key: variable[key] for key in wanted} == wanted, (uid, name)
+                if "allValue" in wanted:
+                    assert variable["current"]["value"] == ["$__all"], (uid, name)
+
+
+def offer(uid: str, name: str) -> Json:
+    """Return what a variable offers: all, or one at a time."""
+    if uid == "deep-dive" and name not in ("pod", "engine"):
+        # One model, at first the one that loses most: nothing is pooled.
+        return {"multi": False, "includeAll": False, "sort": 0}
+    if name == "window":
+        return {}
+    return {"multi": True, "allValue": ".*"}
 
 
 def test_words_are_short() -> None:
@@ -156,12 +147,11 @@ def values(panel: Json) -> Iterator[Json]:
 
 def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> None:
     for name, panel in SHOWING.items():
-        for _, properties in fields(panel):
-            assert properties.get("unit", "short") in UNITS | OWN_UNITS, name
-        if panel["type"] == "state-timeline":
-            continue
-        for value in values(panel):
-            assert value.get("unit") or value.get("mappings"), name
+        units = {options.get("unit", "short") for _, options in fields(panel)}
+        assert units <= UNITS | OWN_UNITS, name
+        if panel["type"] != "state-timeline":
+            bare = [shown for shown in values(panel) if not shown.keys() & SAID]
+            assert bare == [], name
 
 
 def called(panel: Json, matcher: Json) -> bool:
@@ -174,9 +164,7 @@ def called(panel: Json, matcher: Json) -> bool:
             re.search(pattern, text) for text in texts
         ):
             return True
-        expected = ".*".join(
-            re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend)
-        )
+        expected = ".*".join(map(re.escape, re.split(r"\{\{.*?\}\}", legend)))
         if matcher["id"] == "byName" and re.fullmatch(expected, pattern):
             return True
     return matcher["id"] not in ("byName", "byRegexp")
@@ -208,23 +196,26 @@ def test_thresholds_are_thin_dashed_lines() -> None:
         "custom.showPoints": "never",
     }
     hidden = {"custom.hideFrom": {"legend": True, "tooltip": False, "viz": False}}
-    drawn = []
-    for title, panel in SHOWING.items():
-        for name, properties in fields(panel):
-            if name.startswith("/^limit: "):
-                style = dict(properties)
-                style.pop("color", None)
-                assert style in (line, hidden), (title, name)
-                drawn.append(style)
-    assert line in drawn
-    assert hidden in drawn
+    drawn = {
+        (title, name): {key: options[key] for key in options if key != "color"}
+        for title, panel in SHOWING.items()
+        for name, options in fields(panel)
+        if name.startswith("/^limit: ")
+    }
+    styles = list(drawn.values())
+    assert line in styles
+    assert hidden in styles
+    assert [of for of, style in drawn.items() if style not in (line, hidden)] == []
 
 
 def test_thresholds_are_queried_and_not_written_down() -> None:
-    for title, panel in SHOWING.items():
-        for name, properties in fields(panel):
-            steps = properties.get("thresholds", {}).get("steps", ())
-            assert len(steps) < 2, (title, name)
+    written = {
+        (title, name)
+        for title, panel in SHOWING.items()
+        for name, options in fields(panel)
+        if len(options.get("thresholds", {}).get("steps", ())) > 1
+    }
+    assert written == set()
 
 
 def test_states_of_a_timeline_keep_their_words() -> None:
@@ -233,14 +224,13 @@ def test_states_of_a_timeline_keep_their_words() -> None:
 
     public/app/core/components/TimelineChart/utils.ts.
     """
-    timelines = {
-        name: panel
+    modes = {
+        name: panel["fieldConfig"]["defaults"]["color"]["mode"]
         for name, panel in SHOWING.items()
         if panel["type"] == "state-timeline"
     }
-    assert len(timelines) >= 2
-    for name, panel in timelines.items():
-        assert panel["fieldConfig"]["defaults"]["color"]["mode"] == "fixed", name
+    assert len(modes) >= 2
+    assert modes == dict.fromkeys(modes, "fixed")
 
 
 # --- links
@@ -301,28 +291,34 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
     """A dashboard that is imported by hand has no dead link: an alert leads to its rule
     in Grafana.
     """
-    urls = set()
+    wrong = {}
+    outside = set()
     for name, panel in PANELS.items():
         dashboard = dashboards()[name.partition(":")[0]]
-        for _, properties in fields(panel):
-            for link in properties.get("links", ()):
-                urls.add(link["url"])
-                wrong = list(complaints(link["url"], dashboard, placed(panel)))
-                assert wrong == [], (name, link["url"])
-    assert {url for url in urls if not url.startswith("/d/")} == {
+        for _, options in fields(panel):
+            for link in options.get("links", ()):
+                url = link["url"]
+                if found := list(complaints(url, dashboard, placed(panel))):
+                    wrong[name, url] = found
+                if not url.startswith("/d/"):
+                    outside.add(url)
+    assert wrong == {}
+    assert outside == {
         "/alerting/list?search=rule:${__value.raw:percentencode}",
         "http://${__data.fields.Instance}/",
     }
 
 
-def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> None:
-    for uid, dashboard in dashboards().items():
-        link, of_vllm = dashboard["links"]
-        assert link["type"] == "dashboards", uid
-        assert (link["keepTime"], link["includeVars"]) == (True, True), uid
-        assert (of_vllm["asDropdown"], of_vllm["tags"]) == (True, ["vllm"]), uid
-        for target in UIDS.values():
-            assert set(link["tags"]) <= set(target["tags"]), (uid, target["uid"])
+@pytest.mark.parametrize("uid", dashboards())
+def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything(
+    uid: str,
+) -> None:
+    link, of_vllm = dashboards()[uid]["links"]
+    keep = {"type": "dashboards", "keepTime": True, "includeVars": True}
+    assert link.items() >= keep.items()
+    assert (of_vllm["asDropdown"], of_vllm["tags"]) == (True, ["vllm"])
+    # All have the same tags.
+    assert set(link["tags"]) <= set(dashboards()[uid]["tags"])
 
 
 def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:

@@ -112,9 +112,8 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     assert len(severities) > 2
     row = "\n".join(harmful.panel("Models").lines)
     assert re.search(
-        r"^▼ HARMFUL 0\.\d+–0\.\d+, calibrated\nswitch off \(\+\d\d %\)$",
+        r"(?m)^▼ HARMFUL 0\.\d+–0\.\d+, calibrated\nswitch off \(\+\d\d %\)$",
         row,
-        re.MULTILINE,
     )
     ended = drawn[Scene("exporter-down", "overview")].panel("Speedup").lines
     assert (

@@ -3,7 +3,8 @@ Grafana's rates.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import chain, starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ class Query(NamedTuple):
     dashboard: str
     source: str
     expr: str
-    usable: Sequence[str]
+    usable: tuple[str, ...]
 
     @property
     def selectors(self) -> list[promql.VectorSelector]:
@@ -52,7 +53,7 @@ class Query(NamedTuple):
 
 def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
     variables = dashboard["templating"]["list"]
-    names = [variable["name"] for variable in variables]
+    names = tuple(variable["name"] for variable in variables)
     for panel in every_panel(dashboard):
         for target in panel.get("targets", ()):
             yield Query(uid, panel["title"], target["expr"], names)
@@ -68,42 +69,42 @@ def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
             )
 
 
-def _every_query() -> Iterator[Query]:
-    for uid, dashboard in dashboards().items():
-        yield from _queries(uid, dashboard)
-
-
-QUERIES = list(_every_query())
+QUERIES = list(chain.from_iterable(starmap(_queries, dashboards().items())))
 
 
 def test_every_series_exists() -> None:
     """Also those in branches that no world of the tests reaches."""
-    for query in QUERIES:
-        for selector in query.selectors:
-            assert exists(selector_name(selector)), query
+    missing = {
+        (query, selector_name(selector))
+        for query in QUERIES
+        for selector in query.selectors
+        if not exists(selector_name(selector))
+    }
+    assert missing == set()
 
 
 def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
     """At least four scrapes, and no less than a pixel; where a window is meant, it has
     five minutes.
     """
-    ranges = promql.MatrixSelector | promql.SubqueryExpr
+    short = set()
     for query in QUERIES:
         for call in nodes(tree(query.expr), promql.Call):
-            if call.func.name not in RATES:
-                continue
-            for inner in nodes(call.args[0], ranges):
-                seconds = inner.range.total_seconds()
-                if round(seconds * 1000) != DURATIONS["__rate_interval"]:
-                    assert seconds >= 300, query
+            if call.func.name in RATES:
+                ranges = promql.MatrixSelector | promql.SubqueryExpr
+                for inner in nodes(call.args[0], ranges):
+                    seconds = inner.range.total_seconds()
+                    is_interval = round(seconds * 1000) == DURATIONS["__rate_interval"]
+                    if seconds < 300 and not is_interval:
+                        short.add((query, str(call)))
+    assert short == set()
 
 
 def test_no_query_is_a_burden() -> None:
     """A subquery is evaluated for a whole range at each point: over time, rules record
     such things.
     """
-    for query in QUERIES:
-        assert len(query.expr) <= MAX_QUERY, query
+    assert [query for query in QUERIES if len(query.expr) > MAX_QUERY] == []
     for name, panel in named_panels().items():
         for target in panel.get("targets", ()):
             subqueries = nodes(tree(target["expr"]), promql.SubqueryExpr)
@@ -114,13 +115,15 @@ def test_no_ratio_is_averaged() -> None:
     """It is weighted with what it divides by, or sums are divided: replicas are of very
     different traffic.
     """
+    averaged = set()
     for query in QUERIES:
         for node in nodes(tree(query.expr), promql.AggregateExpr):
-            if str(node.op) not in ("avg", "quantile"):
-                continue
-            for selector in nodes(node.expr, promql.VectorSelector):
-                name = selector_name(selector)
-                assert name in MEANT or not _RATIO.search(name), query
+            if str(node.op) in ("avg", "quantile"):
+                for selector in nodes(node.expr, promql.VectorSelector):
+                    name = selector_name(selector)
+                    if _RATIO.search(name) and name not in MEANT:
+                        averaged.add((query, name))
+    assert averaged == set()
 
 
 def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
@@ -197,23 +200,25 @@ def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> Non
             assert list(lacking(selector, query)) == [], (selector, query)
 
 
-def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone() -> (
-    None
-):
-    chosen, every = (
-        f"model:vllm_specdec_speedup:ratio_rate{of}"
-        for of in ('5m{model_name="$model_name"}', "1d")
-    )
-    joined = {
-        f"{chosen} * on (model_name) {every}": True,
-        f"{chosen} * on (model_name) {chosen} or {every}": False,
-        f"{chosen} unless on () {every}": False,
-        f"{every} * on (model_name) {every} or {chosen}": False,
-    }
-    for expr, expected in joined.items():
-        query = Query("deep-dive", "", expr, ["model_name"])
-        record = next(s for s in query.selectors if "1d" in str(s))
-        assert is_joined(record, query) is expected, expr
+_EVERY = "model:vllm_specdec_speedup:ratio_rate1d"
+_CHOSEN = 'model:vllm_specdec_speedup:ratio_rate5m{model_name="$model_name"}'
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (f"{_CHOSEN} * on (model_name) {_EVERY}", True),
+        (f"{_CHOSEN} * on (model_name) {_CHOSEN} or {_EVERY}", False),
+        (f"{_CHOSEN} unless on () {_EVERY}", False),
+        (f"{_EVERY} * on (model_name) {_EVERY} or {_CHOSEN}", False),
+    ],
+)
+def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone(
+    expr: str, expected: bool
+) -> None:
+    query = Query("deep-dive", "", expr, ("model_name",))
+    record = next(s for s in query.selectors if "1d" in str(s))
+    assert is_joined(record, query) is expected
 
 
 # --- what they give, of few series

@@ -51,20 +51,23 @@ def grown(world: World, name: str, scrapes: int, **labels: str) -> float:
 def is_ratio_of(
     world: World,
     shown: float,
-    of: tuple[str, dict[str, str]],
-    to: tuple[str, dict[str, str]],
+    labels: dict[str, str],
+    *,
+    of: str,
+    to: str,
+    **more: str,
 ) -> None:
-    """Hold a ratio to the counters of half an hour.
+    """Hold a ratio to the counters of half an hour; `more` are labels of its numerator.
 
     The sample at its very beginning counts up to Prometheus 2, and does not from 3 on.
     Near 0 a counter is extrapolated to a shorter time.
     """
-    windows = [round(1800 / world.interval) - less for less in (0, 1)]
-    expected = [
-        grown(world, of[0], n, **of[1]) / grown(world, to[0], n, **to[1])
-        for n in windows
-    ]
-    assert 0.98 * min(expected) <= shown <= 1.02 * max(expected)
+    expected = []
+    for less in (0, 1):
+        scrapes = round(1800 / world.interval) - less
+        part = grown(world, of, scrapes, **labels, **more)
+        expected.append(part / grown(world, to, scrapes, **labels))
+    assert 0.98 * min(expected) <= shown <= 1.02 * max(expected), labels
 
 
 def column(world: World, name: str, **values: Value) -> dict[tuple[str, ...], float]:
@@ -74,29 +77,23 @@ def column(world: World, name: str, **values: Value) -> dict[tuple[str, ...], fl
 
 
 def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World) -> None:
-    for cells in panel(world, KINDS).rows("request_type", "temperature").values():
-        assert len(cells) == 7, "every column has a value"
-    lose, accepted, parts = (
-        column(world, name) for name in ("Lose", "Acceptance", "Of all rejected")
-    )
-    assert set(lose) == ROWS
+    rows = panel(world, KINDS).rows("request_type", "temperature")
+    # Every column has a value.
+    assert {key: len(cells) for key, cells in rows.items()} == dict.fromkeys(ROWS, 7)
     outcomes = "request_outcomes_total"
-    drafted = "request_draft_tokens_total"
-    for kind, heat in ROWS:
+    for (kind, heat), cells in rows.items():
         labels = {"request_type": kind, "temperature": heat}
+        lose = float(cells["Lose"])
+        is_ratio_of(world, lose, labels, of=outcomes, to=outcomes, outcome="loses")
         is_ratio_of(
             world,
-            lose[kind, heat],
-            (outcomes, {**labels, "outcome": "loses"}),
-            (outcomes, labels),
+            float(cells["Acceptance"]),
+            labels,
+            of="request_accepted_tokens_total",
+            to="request_draft_tokens_total",
         )
-        is_ratio_of(
-            world,
-            accepted[kind, heat],
-            ("request_accepted_tokens_total", labels),
-            (drafted, labels),
-        )
-    assert sum(parts.values()) == pytest.approx(1, rel=1e-5)
+    parts = column(world, "Of all rejected").values()
+    assert sum(parts) == pytest.approx(1, rel=1e-5)
 
 
 def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(
@@ -142,12 +139,13 @@ def test_where_drafts_vary_the_share_of_all_drafts_understates_far_positions(
     assert float(far["Of all drafts"]) < 0.5 * float(far["Where drafted"])
     full = panel(world, POSITIONS, model_name=(LLAMA,)).rows("position")
     assert {cells["Drafts that reach it"] for cells in full.values()} == {"1"}
-    accepted = "request_accepted_per_position_total"
-    drafted = "request_drafted_per_position_total"
-    for at, cells in panel(world, POSITIONS).rows("position").items():
-        labels = {"position": at[0]}
+    for (position,), cells in panel(world, POSITIONS).rows("position").items():
         is_ratio_of(
-            world, float(cells["Where drafted"]), (accepted, labels), (drafted, labels)
+            world,
+            float(cells["Where drafted"]),
+            {"position": position},
+            of="request_accepted_per_position_total",
+            to="request_drafted_per_position_total",
         )
 
 
@@ -174,10 +172,5 @@ def test_tenants_are_rows_and_all_others_are_one(world: World) -> None:
     assert {tenant for (tenant,) in rows} == {"acme", "globex", "initech", "other"}
     name = "tenant_requests_total"
     for (tenant,), cells in rows.items():
-        labels = {"tenant": tenant}
-        is_ratio_of(
-            world,
-            float(cells["Lose"]),
-            (name, {**labels, "outcome": "loses"}),
-            (name, labels),
-        )
+        lose = float(cells["Lose"])
+        is_ratio_of(world, lose, {"tenant": tenant}, of=name, to=name, outcome="loses")

@@ -29,10 +29,10 @@ from dashboards.worlds_pods import JOB, Storage, scrape
 from dashboards.worlds_rules import evaluate
 from dashboards.worlds_traffic import TICK
 from support.prometheus import PrometheusServer
+from support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
-DASHBOARDS = ROOT / "dashboards" / "json"
-RULES = ROOT / "alerts" / "rules"
+DASHBOARDS = ROOT / "dashboards/json"
+RULES = ROOT / "alerts/rules"
 #: Worlds end so many seconds after a multiple of `_GRID`: no label of a time axis is
 #: cut off at its end.
 _GRID = 600

@@ -4,7 +4,7 @@ speculation.
 
 from pathlib import Path
 
-from dashboards.worlds_traffic import TICK, Phase, answer, count, traffic
+from dashboards.worlds_traffic import TICK, Phase, answer, count, texts, traffic
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read
@@ -21,11 +21,7 @@ def record(path: Path, model: str) -> Path:
         counts = count(
             (Phase(10, traffic("off", 0, clients=clients)),), model, "0", seed=clients
         )
-        keys = {}
-        for name, labels in counts.series:
-            if name.startswith("vllm:"):
-                pairs = ",".join(f'{label}="{value}"' for label, value in labels)
-                keys[name, labels] = f"{name}{{{pairs}}}"
+        keys = texts(counts, "vllm:")
         for tick in range(counts.ticks):
             (engine,) = read(answer(counts, keys, tick), latencies=True).engines
             recorder.observe(

@@ -314,9 +314,8 @@ def _day(_: Path) -> tuple[Pod, ...]:
     half ago.
     """
     worse = traffic(acceptance=(0.55, 0.5, 0.45))
-    return (
-        pod(0, Phase(150, GOOD), Phase(1260, None), Phase(60, GOOD), Phase(90, worse)),
-    )
+    today = (Phase(60, GOOD), Phase(90, worse))
+    return (pod(0, Phase(150, GOOD), Phase(1260, None), *today),)
 
 
 WORLDS: dict[str, WorldSpec] = {

@@ -8,7 +8,7 @@ servers on a clock that does not wait.
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,10 +21,12 @@ from dashboards.worlds_traffic import (
     TICK,
     Counts,
     Key,
-    Labels,
     Phase,
+    Samples,
     answer,
     count,
+    pairs_of,
+    texts,
     together,
 )
 from vllm_specdec_exporter import __version__
@@ -65,7 +67,7 @@ _POLLED_EVERY = 2
 #: Of what an exporter with its own clock takes for a poll, in seconds.
 _POLL_SECONDS = (0.0041, 0.0048, 0.0063)
 
-_LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
+_LINE = re.compile(r"(?m)^(\w+)(\{.*\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -103,20 +105,20 @@ class Storage:
     is none.
     """
 
-    times: NDArray[np.float64]  # of the scrapes, Unix time
+    times: Samples  # of the scrapes, Unix time
     #: By name and labels.
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
+    series: dict[Key, Samples] = field(default_factory=dict)
 
-    def rows(self, name: str, labels: Mapping[str, str]) -> NDArray[np.float64]:
+    def rows(self, name: str, labels: Mapping[str, str]) -> Samples:
         """Return the samples of a series, which may be new."""
-        key = (name, _sorted(labels))
+        key = (name, pairs_of(labels))
         if key not in self.series:
             self.series[key] = np.full(len(self.times), np.nan)
         return self.series[key]
 
     def select(
         self, name: str, **labels: str
-    ) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
+    ) -> Iterator[tuple[dict[str, str], Samples]]:
         """Yield the series of a name that have these labels, each with its samples."""
         for (metric, pairs), rows in self.series.items():
             if metric == name and labels.items() <= dict(pairs).items():
@@ -128,11 +130,12 @@ def spec_config(method: str = "eagle3", k: int = 3, **more: object) -> str:
     return json.dumps({"method": method, "num_speculative_tokens": k, **more})
 
 
+@dataclass
 class _Clock:
     """A clock that goes on when told to, and a little with every poll."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now: float = 0.0
+    tick: int = 0  # of the servers
 
     def __call__(self) -> float:
         return self.now
@@ -145,17 +148,19 @@ class _Replayed:
 
     timeout = 4.0
 
-    def __init__(self, clock: _Clock) -> None:
-        self.body: bytes | None = None
+    def __init__(self, clock: _Clock, counts: Counts, wanted: tuple[str, ...]) -> None:
         self._clock = clock
+        self._counts = counts
+        self._texts = texts(counts, wanted)
         self._polls = 0
 
     async def fetch(self) -> UpstreamResponse:
         self._polls += 1
         self._clock.now += _POLL_SECONDS[self._polls % len(_POLL_SECONDS)]
-        if self.body is None:
+        body = answer(self._counts, self._texts, self._clock.tick)
+        if len(body) < 2:
             raise PollError("refused", "nothing listens there")
-        return UpstreamResponse(self.body, "text/plain; version=0.0.4")
+        return UpstreamResponse(body, "text/plain; version=0.0.4")
 
     async def version(self, _seconds: float) -> str:
         return VERSION
@@ -174,6 +179,7 @@ def scrape(
     """Let pods run, and store what Prometheus scrapes every so many ticks, of servers
     what it keeps.
     """
+    at = slice(every - 1, None, every)
     for number, pod in enumerate(pods):
         counted = []
         for server in pod.servers:
@@ -181,47 +187,33 @@ def scrape(
                 count(story, model, engine, 1 + 100 * number + 10 * index)
                 for index, ((model, engine), story) in enumerate(server.stories.items())
             ]
-            counted.append(together(engines))
-            _scrape_server(
-                storage, pod, server=server, counts=counted[-1], every=every, kept=kept
-            )
+            counts = together(engines)
+            counted.append(counts)
+            target = {**pod.labels, "job": VLLM_JOB, "instance": server.address}
+            up = ~np.isnan([rows[at] for rows in counts.series.values()]).all(axis=0)
+            _meta(storage, target, up, len(counts.series))
+            for (name, labels), rows in counts.series.items():
+                if kept(name):
+                    storage.series[name, pairs_of({**target, **dict(labels)})] = rows[
+                        at
+                    ]
         asyncio.run(_watch(storage, pod, counted, every))
         _forget(storage, pod)
 
 
 def _forget(storage: Storage, pod: Pod) -> None:
     """Take away what Prometheus cannot have scraped, because there was no such pod."""
-    gone = np.array(
-        [
-            not pod.there((float(storage.times[-1]) - time) / 60)
-            for time in storage.times
-        ]
-    )
+    gone = ~_when(pod.there, storage)
     addresses = {pod.address, *(server.address for server in pod.servers)}
     for (_, labels), rows in storage.series.items():
         if gone.any() and dict(labels)["instance"] in addresses:
             rows[gone[: len(rows)]] = np.nan
 
 
-def _scrape_server(
-    storage: Storage,
-    pod: Pod,
-    server: Server,
-    counts: Counts,
-    every: int,
-    kept: Callable[[str], bool],
-) -> None:
-    target = {**pod.labels, "job": VLLM_JOB, "instance": server.address}
-    at = slice(every - 1, None, every)
-    up = ~np.isnan([rows[at] for rows in counts.series.values()]).all(axis=0)
-    _meta(storage, target, up, len(counts.series))
-    for (name, labels), rows in counts.series.items():
-        if kept(name):
-            storage.series[name, _sorted({**target, **dict(labels)})] = rows[at]
-
-
-def _sorted(labels: Mapping[str, str]) -> Labels:
-    return tuple(sorted((name, value) for name, value in labels.items() if value))
+def _when(condition: Callable[[float], bool], storage: Storage) -> NDArray[np.bool_]:
+    """Return for each scrape whether a condition on the minutes until the end holds."""
+    minutes = (storage.times[-1] - storage.times) / 60
+    return np.array(list(map(condition, minutes)))
 
 
 def _meta(
@@ -234,64 +226,60 @@ def _meta(
         "scrape_samples_scraped": np.where(up, samples, 0.0),
     }
     for name, rows in values.items():
-        storage.series[name, _sorted(target)] = rows
+        storage.series[name, pairs_of(target)] = rows
 
 
-async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) -> None:
+async def _watch(
+    storage: Storage, pod: Pod, counted: Sequence[Counts], every: int
+) -> None:
     """Let the exporter poll, and store what it says at every scrape."""
+    poll_seconds = _POLLED_EVERY * TICK
     urls = [f"http://{server.address}" for server in pod.servers]
-    config = load(
-        {"vllm.url": urls, "poll.interval": f"{_POLLED_EVERY * TICK}s", **pod.flags}, {}
-    )
-    wanted = _POLLED + (_LATENCIES if config.settings.baseline else ())
+    flags = {"vllm.url": urls, "poll.interval": f"{poll_seconds}s", **pod.flags}
+    config = load(flags, {})
+    settings = config.settings
     start = float(storage.times[0]) - every * TICK
     clock = _Clock()
-    clients = [_Replayed(clock) for _ in pod.servers]
+    wanted = _POLLED + (_LATENCIES if settings.baseline else ())
     pollers = [
         Poller(
             target.name,
-            client,  # type: ignore[arg-type]
-            config.settings,
-            _POLLED_EVERY * TICK,
-            patience=_POLLED_EVERY * TICK + client.timeout + 1.0,
+            _Replayed(clock, counts, wanted),  # type: ignore[arg-type]
+            settings,
+            poll_seconds,
+            patience=poll_seconds + _Replayed.timeout + 1.0,
             clock=clock,
             wall=lambda: start + clock.now,
             log=lambda _events: None,
         )
-        for target, client in zip(config.upstream.targets, clients, strict=True)
+        for target, counts in zip(config.upstream.targets, counted, strict=True)
     ]
-    texts = [_texts(counts, wanted) for counts in counted]
     observed = None
     if pod.requests:
         model = next(iter(pod.servers[0].stories))[0]
-        observed = Seen(pod.requests, model, config.settings.thresholds)
+        observed = Seen(pod.requests, model, settings.thresholds)
+    thresholds = dict(settings.thresholds.items())
     reload = Reload(successful=True, success_timestamp_seconds=start - 30.0)
     target = {**pod.labels, "job": JOB, "instance": pod.address}
-    up = np.array(
-        [pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times]
-    )
-    samples = 0
+    up = _when(pod.scraped, storage)
+    samples: list[tuple[str, str, str]] = []
 
     @cache
-    def rows(name: str, *labels: tuple[str, str]) -> NDArray[np.float64]:
+    def rows(name: str, *labels: tuple[str, str]) -> Samples:
         return storage.rows(name, {**target, **dict(labels)})
 
     for tick in range(_POLLED_EVERY - 1, counted[0].ticks, _POLLED_EVERY):
+        clock.tick = tick
         clock.now = float((tick + 1) * TICK) - 2.0  # polls are not in step with scrapes
-        for client, counts, text, poller in zip(
-            clients, counted, texts, pollers, strict=True
-        ):
-            body = answer(counts, text, tick)
-            client.body = body if len(body) > 1 else None
+        for poller in pollers:
             await poller.poll()
         if observed:
-            observed.go_on(_POLLED_EVERY * TICK, clock.now, start + clock.now)
+            observed.go_on(poll_seconds, clock.now, start + clock.now)
         number = (tick + 1) // every - 1
         if (tick + 1) % every or not up[number]:
             continue
         clock.now = float((tick + 1) * TICK)
         targets = tuple(poller.result(clock.now) for poller in pollers)
-        thresholds = dict(config.settings.thresholds.items())
         result = ExporterResult(
             version=__version__,
             timestamp_seconds=start + clock.now,
@@ -301,24 +289,12 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             reload=reload,
             requests=observed.result(clock.now) if observed else None,
         )
-        samples = 0
         # No label of a world has an escape; prometheus_client's parser takes three
         # times as long.
-        for name, labels, value in _LINE.findall("".join(metrics_text(result))):
+        samples = _LINE.findall("".join(metrics_text(result)))
+        for name, labels, value in samples:
             rows(name, *_LABEL.findall(labels))[number] = float(value)
-            samples += 1
         rows("process_cpu_seconds_total")[number] = round(0.31 + 0.0009 * clock.now, 2)
-        rows("process_resident_memory_bytes")[number] = 41_943_040.0 + 4096 * (
-            number % 7
-        )
-    _meta(storage, target, up, samples)
-
-
-def _texts(counts: Counts, wanted: tuple[str, ...]) -> dict[Key, str]:
-    texts = {}
-    for key in counts.series:
-        name, labels = key
-        if name.startswith(wanted):
-            inner = ",".join(f'{label}="{value}"' for label, value in labels)
-            texts[key] = f"{name}{{{inner}}}"
-    return texts
+        memory = 41_943_040.0 + 4096 * (number % 7)
+        rows("process_resident_memory_bytes")[number] = memory
+    _meta(storage, target, up, len(samples))

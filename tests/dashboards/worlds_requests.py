@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dashboards.worlds_traffic import Samples
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    Source,
-)
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.records import DraftRecord
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
@@ -37,8 +35,8 @@ class Kind:
     chance: float
     tokens: int  # generated for each, on average
     per_token: float  # seconds per output token
-    first_token: float  # seconds to the first token
-    tenant: str  # whose they are
+    first_token: float = 0.1  # seconds to the first token
+    tenant: str = "acme"  # whose they are
     adapter: str = ""  # the model that they name, if it is not the server's own
 
 
@@ -55,7 +53,6 @@ KINDS = (
         tokens=300,
         per_token=0.008,
         first_token=0.08,
-        tenant="acme",
     ),
     Kind(
         "code",
@@ -65,7 +62,6 @@ KINDS = (
         tokens=300,
         per_token=0.012,
         first_token=0.08,
-        tenant="acme",
     ),
     Kind(
         "extraction",
@@ -84,7 +80,6 @@ KINDS = (
         chance=0.945,
         tokens=350,
         per_token=0.014,
-        first_token=0.1,
         tenant="globex",
     ),
     Kind(
@@ -94,7 +89,6 @@ KINDS = (
         chance=0.93,
         tokens=350,
         per_token=0.015,
-        first_token=0.1,
         tenant="initech",
     ),
     Kind(
@@ -124,8 +118,6 @@ KINDS = (
         chance=0.95,
         tokens=200,
         per_token=0.012,
-        first_token=0.1,
-        tenant="acme",
         adapter=ADAPTER,
     ),
 )
@@ -268,12 +260,10 @@ def _steps(lengths: Sequence[float]) -> Steps:
     return drafted[1:], accepted[1:]
 
 
-def _chances(
-    chance: float, lengths: Sequence[float], steps: Steps
-) -> NDArray[np.float64]:
+def _chances(chance: float, lengths: Sequence[float], steps: Steps) -> Samples:
     """Return how often each of these happens."""
     drafted, accepted = steps
     of_length = np.array(lengths)[drafted - 1] / sum(lengths)
     refused = np.where(accepted < drafted, 1 - chance, 1.0)
-    chances: NDArray[np.float64] = of_length * chance**accepted * refused
+    chances: Samples = of_length * chance**accepted * refused
     return chances / chances.sum()

@@ -6,29 +6,25 @@ and what it gives is written back. `for` and `keep_firing_for` go as in Promethe
 (rules/alerting.go).
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alerts.lint import Rule
 from alerts.lint.bundle import names
 from alerts.promtool import needed_groups
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
-from dashboards.worlds_traffic import Key
+from dashboards.worlds_traffic import Key, Labels, Samples, pairs_of
 from support.prometheus import PrometheusServer
+from vllm_specdec_exporter.config.values import parse_duration
 
-Rows = dict[Key, NDArray[np.float64]]
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+Rows = dict[Key, Samples]
 
 
 def evaluate(
     prometheus: PrometheusServer,
-    scrapes: NDArray[np.float64],
+    scrapes: Samples,
     wanted: Iterable[str],
     every: int,
 ) -> Storage:
@@ -65,9 +61,7 @@ def _levels(rules: list[Rule]) -> Iterator[list[Rule]]:
 
 
 class _Evaluation:
-    def __init__(
-        self, prometheus: PrometheusServer, times: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, prometheus: PrometheusServer, times: Samples) -> None:
         self.found = Storage(times)
         self._prometheus = prometheus
         self._times = times
@@ -82,13 +76,11 @@ class _Evaluation:
                 if rule.is_alert:
                     new.update(self._alert(rule, labels, rows))
                 else:
-                    new[rule.name, _pairs(labels)] = rows
+                    new[rule.name, pairs_of(labels)] = rows
         worlds_write.push(self._prometheus.url, self._times, new)
         self.found.series.update(new)
 
-    def _ask(
-        self, expression: str
-    ) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
+    def _ask(self, expression: str) -> Iterator[tuple[dict[str, str], Samples]]:
         data = self._prometheus.api(
             "query_range",
             query=expression,
@@ -96,28 +88,21 @@ class _Evaluation:
             end=f"{self._times[-1]:.3f}",
             step=f"{self._times[1] - self._times[0]:g}",
         )
-        by_labels: dict[tuple[tuple[str, str], ...], NDArray[np.float64]] = {}
+        by_labels: dict[Labels, Samples] = {}
         for item in data["result"]:
             # `or` of what has a name and what has none is one series of the rule.
-            labels = _pairs(
-                {
-                    name: value
-                    for name, value in item["metric"].items()
-                    if name != "__name__"
-                }
-            )
+            labels = pairs_of({**item["metric"], "__name__": ""})
             rows = by_labels.setdefault(labels, np.full(len(self._times), np.nan))
             for time, value in item["values"]:
                 rows[self._place[round(time)]] = float(value)
         for labels, rows in by_labels.items():
             yield dict(labels), rows
 
-    def _alert(
-        self, rule: Rule, labels: dict[str, str], rows: NDArray[np.float64]
-    ) -> Rows:
+    def _alert(self, rule: Rule, labels: dict[str, str], rows: Samples) -> Rows:
         """Return ALERTS and ALERTS_FOR_STATE of one alert."""
         wait, keep = (
-            _seconds(rule.body.get(name, "0s")) for name in ("for", "keep_firing_for")
+            parse_duration(rule.body.get(name, "0s"))
+            for name in ("for", "keep_firing_for")
         )
         named = {**labels, "alertname": rule.name}
         pending, firing, since = (np.full(len(rows), np.nan) for _ in range(3))
@@ -141,20 +126,9 @@ class _Evaluation:
                 since[index] = began
         states = (("pending", pending), ("firing", firing))
         series: Rows = {
-            ("ALERTS", _pairs({**named, "alertstate": state})): values
+            ("ALERTS", pairs_of({**named, "alertstate": state})): values
             for state, values in states
             if not np.isnan(values).all()
         }
-        series["ALERTS_FOR_STATE", _pairs(named)] = since
+        series["ALERTS_FOR_STATE", pairs_of(named)] = since
         return series
-
-
-def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, value) for name, value in labels.items() if value))
-
-
-def _seconds(text: str) -> float:
-    return sum(
-        int(number) * _UNITS[unit]
-        for number, unit in re.findall(r"(\d+)([smhd])", text)
-    )

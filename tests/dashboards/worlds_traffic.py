@@ -26,14 +26,21 @@ from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
 from vllm_specdec_exporter.exposition.text import parse_labels
 
 Labels = tuple[tuple[str, str], ...]
+#: Of a series, one for each tick or scrape; NaN where there is none.
+Samples = NDArray[np.float64]
 Key = tuple[str, Labels]
 
 #: Seconds between two states of a server; the exporter polls as often.
 TICK = 15
 _WARM_UP = 30
 _SAMPLES = 4
-_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-_TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+_LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
+_TYPE = re.compile(r"(?m)^# TYPE (\S+) (\S+)$")
+
+
+def pairs_of(labels: Mapping[str, str]) -> Labels:
+    """Return labels as of a key, without those that are empty."""
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,9 @@ class _Pool:
     """Increments of counters and values of gauges, a row for each of some ticks."""
 
     counters: tuple[Key, ...]
-    increments: NDArray[np.float64]
+    increments: Samples
     gauges: tuple[Key, ...]
-    values: NDArray[np.float64]
+    values: Samples
 
 
 @lru_cache(maxsize=64)
@@ -105,7 +112,7 @@ def _pool(of: Traffic) -> _Pool:
         for name, kind in _TYPE.findall(texts[-1])
         if kind in ("counter", "histogram", "summary")
     }
-    states = [_read(text) for text in texts]
+    states = list(map(_read, texts))
     keys = [key for key in states[-1] if not key[0].endswith("_created")]
     rising = tuple(key for key in keys if _family(key[0], counters) in counters)
     level = tuple(key for key in keys if _family(key[0], counters) not in counters)
@@ -113,9 +120,7 @@ def _pool(of: Traffic) -> _Pool:
     return _Pool(rising, np.diff(table, axis=0), level, _table(states[1:], level))
 
 
-def _table(
-    states: list[dict[Key, float]], keys: tuple[Key, ...]
-) -> NDArray[np.float64]:
+def _table(states: list[dict[Key, float]], keys: tuple[Key, ...]) -> Samples:
     """Return the values of these series, a row a state."""
 
     def row(state: dict[Key, float]) -> list[float]:
@@ -144,9 +149,9 @@ class Counts:
 
     ticks: int  # how many
     #: By name and labels.
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
+    series: dict[Key, Samples] = field(default_factory=dict)
 
-    def of(self, key: Key) -> NDArray[np.float64]:
+    def of(self, key: Key) -> Samples:
         """Return the samples of a series, which may be new."""
         if key not in self.series:
             self.series[key] = np.full(self.ticks, np.nan)
@@ -229,3 +234,15 @@ def answer(counts: Counts, keys: Mapping[Key, str], tick: int) -> bytes:
         if not np.isnan(value):
             lines.append(f"{text} {float(value)!r}")
     return ("\n".join(lines) + "\n").encode()
+
+
+def texts(counts: Counts, prefixes: str | tuple[str, ...]) -> dict[Key, str]:
+    """Return the series of a server whose names begin so, as its `/metrics` writes
+    them.
+    """
+    written = {}
+    for name, labels in counts.series:
+        if name.startswith(prefixes):
+            inner = ",".join(f'{label}="{value}"' for label, value in labels)
+            written[name, labels] = f"{name}{{{inner}}}"
+    return written

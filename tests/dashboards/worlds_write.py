@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboards.worlds_traffic import Key
+from dashboards.worlds_traffic import Key, Samples
 
 #: What a Prometheus needs to take samples of the past, in any order.
 CONFIG = {"storage": {"tsdb": {"out_of_order_time_window": "60h"}}}
@@ -31,8 +31,8 @@ _SLICE = 1800.0
 
 def push(
     url: str,
-    times: NDArray[np.float64],
-    series: Mapping[Key, NDArray[np.float64]],
+    times: Samples,
+    series: Mapping[Key, Samples],
     *,
     markers: bool = True,
 ) -> None:
@@ -64,7 +64,7 @@ def _head(key: Key) -> bytes:
 
 def _samples(
     stamps: NDArray[np.uint8],
-    rows: NDArray[np.float64],
+    rows: Samples,
     start: int,
     end: int,
     markers: bool,

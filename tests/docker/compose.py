@@ -2,7 +2,6 @@
 profiles.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -10,9 +9,8 @@ from importlib import resources
 from typing import Any
 
 import jsonschema
-import yaml
 
-from docker.dockerfile import ROOT
+from support.repository import ROOT, Json, data_of, text_of
 
 COMPOSE = ROOT / "docker-compose.yml"
 DOTENV = ROOT / ".env"
@@ -24,8 +22,8 @@ def schema_errors(schema: str, document: Any) -> list[str]:
     """Return what a published schema refuses in a document, by its name among those of
     check-jsonschema.
     """
-    schemas = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
-    rules = json.loads((schemas / f"{schema}.json").read_text())
+    schemas = resources.files("check_jsonschema") / "builtin_schemas/vendor"
+    rules = data_of(schemas / f"{schema}.json")
     validator = jsonschema.validators.validator_for(rules)(rules)
     return [error.message for error in validator.iter_errors(document)]
 
@@ -34,7 +32,7 @@ def dotenv() -> dict[str, str]:
     """Return what .env sets; single quotes keep a value as it is."""
     variables = {}
     # Compose expands and splits what is not quoted, so that must be plain.
-    for line in DOTENV.read_text("utf-8").splitlines():
+    for line in text_of(DOTENV).splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
             quoted = re.fullmatch(r"'([^']*)'|[^\s\"'#$]*", value)
@@ -66,23 +64,23 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 @cache
-def raw() -> dict[str, Any]:
+def raw() -> Json:
     """Return the document without anything filled in; merged keys are merged."""
-    return dict(yaml.safe_load(COMPOSE.read_text("utf-8")))
+    return dict(data_of(COMPOSE))
 
 
-def document(**variables: str) -> dict[str, Any]:
+def document(**variables: str) -> Json:
     """Return the document with the values of .env, or others."""
     return dict(interpolated(raw(), dotenv() | variables))
 
 
-def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
+def services(*profiles: str, **variables: str) -> dict[str, Json]:
     """Return the services that are on: those without a profile, and those of these or
     of COMPOSE_PROFILES.
     """
     # Profiles on the command line take the place of COMPOSE_PROFILES.
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
-    services: dict[str, dict[str, Any]] = document(**variables)["services"]
+    services: dict[str, Json] = document(**variables)["services"]
     return {
         name: service
         for name, service in services.items()
@@ -90,13 +88,13 @@ def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def names(name: str, service: Mapping[str, Any]) -> set[str]:
+def names(name: str, service: Json) -> set[str]:
     """Return the host names that a service answers to."""
     networks = service.get("networks") or {}
     return {name, *networks.get("default", {}).get("aliases", ())}
 
 
-def mounts(service: Mapping[str, Any]) -> dict[str, str]:
+def mounts(service: Json) -> dict[str, str]:
     """Return what a service mounts, by path in the container: a path of the repository,
     or a volume.
     """
@@ -107,7 +105,7 @@ def mounts(service: Mapping[str, Any]) -> dict[str, str]:
     return mounts
 
 
-def value_of(service: Mapping[str, Any], flag: str) -> str:
+def value_of(service: Json, flag: str) -> str:
     """Return the value of a flag that a service is started with."""
     (value,) = (
         word.partition("=")[2]

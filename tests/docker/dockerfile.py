@@ -4,10 +4,10 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from string import Template
 
-ROOT = Path(__file__).parents[2]
+from support.repository import ROOT, text_of
+
 DOCKERFILE = ROOT / "Dockerfile"
 
 
@@ -85,7 +85,7 @@ def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
     arguments: dict[str, str] = {}
     listed: list[Stage] = []
-    for instruction in _instructions(DOCKERFILE.read_text("utf-8")):
+    for instruction in _instructions(text_of(DOCKERFILE)):
         if instruction.name == "ARG" and not listed:
             name, _, default = instruction.text.partition("=")
             arguments[name] = default

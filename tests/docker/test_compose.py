@@ -16,8 +16,8 @@ from docker.compose import (
     services,
     value_of,
 )
-from docker.dockerfile import ROOT
 from support.commands import run_here
+from support.repository import ROOT, text_of
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
 #: The ports that the images listen on.
@@ -31,6 +31,7 @@ PORTS = {
 PORTS |= {"simulator": 8000, "vllm-gpu": 8000, "sglang-gpu": 8000}
 
 EVERY = document()["services"]
+each = pytest.mark.parametrize("name", EVERY)
 
 
 def test_it_is_a_compose_file() -> None:
@@ -53,63 +54,65 @@ def test_exactly_one_service_is_vllm(profile: str, name: str) -> None:
     assert EVERY[name]["ports"] == EVERY["vllm-gpu"]["ports"]
 
 
-def test_images_are_pinned() -> None:
+@each
+def test_images_are_pinned(name: str) -> None:
     """By version and digest; ours is built here and never pulled, because there is none
     of the name.
     """
-    for name, service in EVERY.items():
-        image, _, tag = service["image"].partition(":")
-        assert "." not in image, f"{name}: a registry host"
-        # Built once: builders that work side by side on one name get into each other's
-        # way.
-        assert ("build" in service) == (name == "exporter"), name
-        if image != "vllm-specdec-exporter":
-            assert re.fullmatch(r"v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", tag), name
-            assert "pull_policy" not in service, name
-            continue
-        assert re.fullmatch(r"\d+\.\d+\.\d+", tag), name
-        if name == "exporter":
-            assert service["pull_policy"] == "build"
-        else:
-            assert service["pull_policy"] == "never", name
-            assert service["depends_on"] == ["exporter"], name
+    service = EVERY[name]
+    image, _, tag = service["image"].partition(":")
+    assert "." not in image, "a registry host"
+    # Built once: builders that work side by side on one name get into each other's way.
+    assert ("build" in service) == (name == "exporter")
+    if image != "vllm-specdec-exporter":
+        assert re.fullmatch(r"v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", tag)
+        assert "pull_policy" not in service
+        return
+    assert re.fullmatch(r"\d+\.\d+\.\d+", tag)
+    if name == "exporter":
+        assert service["pull_policy"] == "build"
+    else:
+        assert service["pull_policy"] == "never"
+        assert service["depends_on"] == ["exporter"]
 
 
-def test_ports_are_on_loopback() -> None:
+@each
+def test_ports_are_on_loopback(name: str) -> None:
     """Nothing here asks who is there. act, which takes orders, has no port outside at
     all.
     """
-    for name, service in EVERY.items():
-        published = service.get("ports", [])
-        assert bool(published) == (name != "act"), name
-        for port in published:
-            assert re.fullmatch(rf"127\.0\.0\.1:\d+:{PORTS[name]}", port), name
+    published = EVERY[name].get("ports", [])
+    assert len(published) == (name != "act")
+    form = rf"127\.0\.0\.1:\d+:{PORTS[name]}"
+    assert all(re.fullmatch(form, port) for port in published), published
 
 
-def test_services_are_confined() -> None:
+@each
+def test_services_are_confined(name: str) -> None:
     """Read-only, without capabilities and new privileges; engines, which compile
     kernels, only the last.
     """
-    for name, service in EVERY.items():
-        assert service["security_opt"] == ["no-new-privileges:true"], name
-        assert service["restart"] == "unless-stopped", name
-        if not name.endswith("-gpu"):
-            assert service["read_only"] is True, name
-            assert service["cap_drop"] == ["ALL"], name
-        # The image's own user is none that could do harm.
-        assert not {"privileged", "user"} & set(service), name
+    service = EVERY[name]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    if not name.endswith("-gpu"):
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+    # The image's own user is none that could do harm.
+    assert not {"privileged", "user"} & set(service)
 
 
-def test_what_is_mounted_exists_and_cannot_be_changed() -> None:
+@each
+def test_what_is_mounted_exists_and_cannot_be_changed(name: str) -> None:
     """Files of the repository are read-only; volumes are declared."""
-    for name, service in EVERY.items():
-        for volume in service.get("volumes", []):
-            source, *_, last = volume.split(":")
-            if source.startswith("./"):
-                assert (ROOT / source).exists(), name
-                assert last == "ro,z", "SELinux shows a container nothing else"
-            else:
-                assert source in raw()["volumes"], name
+    for volume in EVERY[name].get("volumes", []):
+        source, *_, options = volume.split(":")
+        if source.startswith("./"):
+            assert (ROOT / source).exists(), source
+            # z: with SELinux, a container sees nothing else.
+            assert options == "ro,z", source
+        else:
+            assert source in raw()["volumes"], source
 
 
 def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
@@ -130,13 +133,15 @@ def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
     assert value_of(sglang, "--speculative-num-steps") == k
 
 
-def test_the_exporter_takes_its_command() -> None:
+(PROPOSED,) = re.findall(r"(?m)^# .*n-gram.*: (\{.*\})$", text_of(DOTENV))
+
+
+@pytest.mark.parametrize("config", [dotenv()["VLLM_SPECULATIVE_CONFIG"], PROPOSED])
+def test_the_exporter_takes_its_command(config: str) -> None:
     """By its own check of the configuration, also with what .env proposes."""
-    [proposed] = re.findall(r"(?m)^# .*n-gram.*: (\{.*\})$", DOTENV.read_text("utf-8"))
-    for config in (dotenv()["VLLM_SPECULATIVE_CONFIG"], proposed):
-        command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
-        outcome = run_here(*command, "--config.check")
-        assert outcome.code == 0, outcome.err
+    command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
+    outcome = run_here(*command, "--config.check")
+    assert outcome.code == 0, outcome.err
 
 
 @pytest.mark.parametrize("name", ["act", "simulator"])
@@ -148,18 +153,16 @@ def test_the_other_commands_have_flags_that_there_are(name: str) -> None:
 
 def test_the_settings_file_is_used_and_holds_no_secret() -> None:
     """Its variables are those of the compose file; HF_TOKEN comes from the shell."""
-    used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text("utf-8")))
+    used = set(re.findall(r"\$\{(\w+)", text_of(COMPOSE)))
     assert used | {"COMPOSE_PROFILES"} == set(dotenv())
     assert EVERY["vllm-gpu"]["environment"] == ["HF_TOKEN"]
-    assert not re.search(
-        "PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()), re.MULTILINE
-    )
+    assert not re.search("(?m)PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()))
     assert dotenv()["SIMULATOR_SCENARIO"] in SCENARIOS
 
 
 def test_without_the_settings_file_compose_says_what_is_missing() -> None:
     """What has no default names .env; everything else has the default of .env."""
-    text = COMPOSE.read_text("utf-8")
+    text = text_of(COMPOSE)
     needed = set(re.findall(r"\$\{(\w+):\?is set in \.env\}", text))
     defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
     assert needed == {"VLLM_MODEL", "VLLM_SPECULATIVE_CONFIG"}
@@ -171,8 +174,8 @@ def test_without_the_settings_file_compose_says_what_is_missing() -> None:
 
 def test_the_documented_addresses_are_those_that_are_published() -> None:
     """docs/deployment.md lists every published port, each with its default of .env."""
-    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-    said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
+    text = text_of("docs/deployment.md")
+    said = set(re.findall(r"(?m)^\| http://(127\.0\.0\.1:\d+)", text))
     published: set[str] = set()
     for service in services().values():
         published |= {port.rpartition(":")[0] for port in service.get("ports", [])}

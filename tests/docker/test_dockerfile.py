@@ -1,12 +1,13 @@
 """The Dockerfile: what can be told from its text."""
 
 import re
-import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
 
-from docker.dockerfile import DOCKERFILE, ROOT, copied, stage, stages
+from docker.dockerfile import DOCKERFILE, copied, stage, stages
+from support.programs import printed
+from support.repository import ROOT, text_of
 from vllm_specdec_exporter.cli import COMMANDS
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
@@ -15,11 +16,10 @@ LAST = stage("")
 
 def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by package, of a lock file."""
-    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
+    text = text_of(f"requirements/{name}.txt")
     entries = re.findall(
-        r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+        r"(?m)^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
         text,
-        re.MULTILINE,
     )
     return {
         package: (version, frozenset(re.findall(r"sha256:(\w+)", hashes)))
@@ -29,13 +29,9 @@ def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
 
 def test_hadolint_has_nothing_to_say() -> None:
     """Not even a hint, and nothing is silenced."""
-    done = subprocess.run(
-        [HADOLINT, "--no-color", "--failure-threshold", "style", DOCKERFILE],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout + done.stderr, done.returncode) == ("", 0)
-    assert "hadolint" not in DOCKERFILE.read_text("utf-8")
+    flags = ("--no-color", "--failure-threshold", "style")
+    assert printed(HADOLINT, *flags, DOCKERFILE) == ""
+    assert "hadolint" not in text_of(DOCKERFILE)
     assert not list(ROOT.glob(".hadolint*"))
 
 
@@ -48,9 +44,7 @@ def test_every_stage_has_the_same_pinned_python() -> None:
     assert [built.platform for built in stages()] == ["$BUILDPLATFORM", "", ""]
     # The version in the image is one that the package is tested with.
     minor = ".".join(base.removeprefix("python:").split(".")[:2])
-    assert f'"Programming Language :: Python :: {minor}"' in (
-        ROOT / "pyproject.toml"
-    ).read_text("utf-8")
+    assert f'"Programming Language :: Python :: {minor}"' in text_of("pyproject.toml")
 
 
 def test_it_runs_as_a_number_without_a_shell() -> None:
@@ -109,12 +103,11 @@ def test_the_build_context_is_what_is_copied() -> None:
     """.dockerignore allows exactly the sources of COPY, which exist, without byte code
     of another Python.
     """
-    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    lines = text_of(".dockerignore").splitlines()
     first, *allowed, last = (
         line for line in lines if line and not line.startswith("#")
     )
     assert (first, last) == ("*", "**/__pycache__")
     sources = {pattern.removeprefix("!").partition("/*.")[0] for pattern in allowed}
     assert sources == set(copied())
-    for path in copied():
-        assert (ROOT / path).exists(), path
+    assert [path for path in copied() if not (ROOT / path).exists()] == []

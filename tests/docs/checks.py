@@ -43,8 +43,8 @@ _BY_HAND = re.compile(r"; (?:by hand \d{4}-\d\d-\d\d, .*\d.*|not yet by hand)\Z"
 #: Pages for those who change the project, whose commands are its own.
 _FOR_DEVELOPERS = re.compile(r"CONTRIBUTING|tests/")
 _PROGRAM = re.compile(
-    r"^(\$ |vllm-|kubectl |promtool |amtool |bash |pytest |curl |make |helm |docker )",
-    re.MULTILINE,
+    r"(?m)^(\$ |vllm-|"
+    "(kubectl|promtool|amtool|bash|pytest|curl|make|helm|docker) )"
 )
 
 

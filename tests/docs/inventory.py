@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from support.repository import ROOT
 
 _FENCED = re.compile(
     r"^(?: *<!-- not run: (?P<reason>.+?) -->\n)?"
@@ -99,7 +99,7 @@ def blocks_of(text: str, path: str) -> Iterator[Block]:
     """Yield the blocks of a page."""
     for match in _FENCED.finditer(text):
         line = text.count("\n", 0, match.start("ticks")) + 1
-        body = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+        body = re.sub(rf"(?m)^{match['indent']}", "", match["text"])
         yield Block(
             path,
             line,

@@ -8,11 +8,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from docs.inventory import ROOT
 from docs.services import EXPORTER, Services
 from helm.charts import helm3
 from injection.kubectl_program import kubectl
-from support.programs import COMMAND, clean_environment, find_program
+from support.programs import COMMAND, clean_environment, find_program, write_script
+from support.repository import ROOT
 from vllm_specdec_exporter.cli import PROGRAM
 
 #: Commands with an exit code beside 0 by which they report findings.
@@ -75,16 +75,16 @@ def set_up(folder: Path, services: Services) -> dict[str, str]:
         f'{shlex.quote(COMMAND)} "$@"\ncode=$?\ncase "$1 $code" in {findings}esac\n'
         "exit $code"
     )
-    _script(programs / PROGRAM, ours)
+    write_script(programs / PROGRAM, ours)
     # Where docs/deployment.md installs it.
-    _script(folder / "root/opt/vllm-specdec-exporter/bin" / PROGRAM, ours)
+    write_script(folder / "root/opt/vllm-specdec-exporter/bin" / PROGRAM, ours)
     # An answer that is an error fails its command, and so does a filter that finds
     # nothing.
     _program(programs / "curl", find_program("curl", "curl"), "--fail-with-body")
     _program(programs / "jq", find_program("jq", "jq"), "-e")
     _program(programs / "kubectl", str(kubectl()))
     # This Helm is from 2021, and takes a cluster to be of then.
-    _script(
+    write_script(
         programs / "helm",
         f'exec {shlex.quote(str(helm3()))} "$@" --kube-version 1.36.0',
     )
@@ -104,10 +104,4 @@ def set_up(folder: Path, services: Services) -> dict[str, str]:
 
 
 def _program(path: Path, program: str, *flags: str) -> None:
-    _script(path, f'exec {shlex.join((program, *flags))} "$@"')
-
-
-def _script(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)
+    write_script(path, f'exec {shlex.join((program, *flags))} "$@"')

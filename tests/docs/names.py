@@ -4,7 +4,6 @@ generate.
 
 import argparse
 import importlib
-import json
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -12,11 +11,11 @@ from pathlib import Path
 
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
-from docs.inventory import ROOT
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.engines import ENGINES
-from vllm_specdec_exporter.per_request.observation import PUSH_PATH
+from vllm_specdec_exporter.per_request.routes import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 from vllm_specdec_exporter.settings.web_options import CONFIG_FILE_VARIABLE
@@ -33,7 +32,7 @@ def metrics() -> frozenset[str]:
         re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in series
     }
     # Templates of messages have names of the same form.
-    templates = _text((ROOT / "alerts" / "templates").glob("*.tmpl"))
+    templates = _text((ROOT / "alerts/templates").glob("*.tmpl"))
     defined = re.findall(r'define "([\w.]+)"', templates)
     return frozenset({*series, *families, *defined, EVENTS})
 
@@ -66,7 +65,7 @@ def variables() -> frozenset[str]:
     vLLM.
     """
     options = {option.variable for option in OPTIONS}
-    files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
+    files = (ROOT / "Makefile", *(ROOT / "docs/hooks").glob("*.py"))
     others = re.findall(r"\bSPECDEC_[A-Z_]+", _text(files))
     return frozenset({*options, CONFIG_FILE_VARIABLE, *others})
 
@@ -76,12 +75,9 @@ def flags(command: str) -> frozenset[str]:
     """The flags of a command."""
     parser = argparse.ArgumentParser(command)
     parser.add_argument("--version")
-    importlib.import_module(
-        f"vllm_specdec_exporter.{COMMANDS[command][0]}"
-    ).add_arguments(parser)
-    return frozenset(
-        flag for action in parser._actions for flag in action.option_strings
-    )
+    module = f"vllm_specdec_exporter.{COMMANDS[command][0]}"
+    importlib.import_module(module).add_arguments(parser)
+    return frozenset(parser._option_string_actions)
 
 
 @cache
@@ -98,8 +94,8 @@ def all_flags() -> frozenset[str]:
     """
     scripts: list[Path] = []
     for folder in ("alerts", "dashboards", "docs", "helm", "bench"):
-        scripts.extend((ROOT / folder).glob("*.py"))
-        scripts.extend((ROOT / folder).glob("examples/*.py"))
+        for pattern in ("*.py", "examples/*.py"):
+            scripts += (ROOT / folder).glob(pattern)
     written = re.findall(r'add_argument\(\s*"(--[\w-]+)"', _text(scripts))
     return frozenset(written).union(*map(flags, COMMANDS))
 
@@ -107,18 +103,18 @@ def all_flags() -> frozenset[str]:
 @cache
 def dashboards() -> frozenset[str]:
     """The uids of the dashboards."""
-    files = (ROOT / "dashboards" / "json").glob("*.json")
-    return frozenset(json.loads(path.read_text("utf-8"))["uid"] for path in files)
+    files = (ROOT / "dashboards/json").glob("*.json")
+    return frozenset(data_of(path)["uid"] for path in files)
 
 
 @cache
 def endpoints() -> frozenset[str]:
     """The paths that the exporter, `act` and the simulator answer to."""
-    package = ROOT / "exporter" / "vllm_specdec_exporter"
+    package = ROOT / "exporter/vllm_specdec_exporter"
     files = (
-        package / "serve" / "endpoints.py",
-        package / "commands" / "act" / "__init__.py",
-        package / "commands" / "simulate" / "__init__.py",
+        package / "serve/endpoints.py",
+        package / "commands/act/__init__.py",
+        package / "commands/simulate/__init__.py",
     )
     routes = re.findall(r"add_(?:get|post)\(\s*\"(/[^\"]*)\"", _text(files))
     return frozenset({PUSH_PATH, *routes})
@@ -127,6 +123,4 @@ def endpoints() -> frozenset[str]:
 @cache
 def targets() -> frozenset[str]:
     """The targets of the Makefile."""
-    return frozenset(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    )
+    return frozenset(re.findall(r"(?m)^([a-z-]+):", text_of("Makefile")))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from docker.compose import document, services
-from docs.inventory import ROOT
 from support.calibrated import calibrated_file
 from support.programs import COMMAND
+from support.repository import text_of
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
@@ -38,32 +38,20 @@ def _docker(machine: Machine, command: list[str]) -> None:
         if image := _IMAGE.search(word):
             _demand(image[1] == __version__, command, f"the version is {__version__}")
     if command[1] == "run":
-        rest_of_line = itertools.dropwhile(
-            lambda word: not _IMAGE.search(word), command
-        )
-        _image, *flags = rest_of_line
-        _run(machine, COMMAND, *flags, "--config.check")
+        image = next(index for index, word in enumerate(command) if _IMAGE.search(word))
+        _run(machine, COMMAND, *command[image + 1 :], "--config.check")
     elif command[1] == "compose":
         arguments = {"up", "down", "logs", *services()}
         for service in document()["services"].values():
             arguments.update(service.get("profiles", []))
-        names = [word for word in command[2:] if not word.startswith("-")]
-        _demand(
-            arguments.issuperset(names),
-            command,
-            f"subcommands, profiles and services are {arguments}",
-        )
+        names = {word for word in command[2:] if not word.startswith("-")}
+        what_there_is = f"subcommands, profiles and services are {arguments}"
+        _demand(names <= arguments, command, what_there_is)
     else:
-        declared = re.findall(
-            r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE
-        )
+        declared = re.findall(r"(?m)^ARG (\w+)", text_of("Dockerfile"))
         for flag, word in itertools.pairwise(command):
-            option = word.partition("=")[0]
-            _demand(
-                flag != "--build-arg" or option in declared,
-                command,
-                f"Dockerfile does not declare {word}",
-            )
+            is_declared = flag != "--build-arg" or word.partition("=")[0] in declared
+            _demand(is_declared, command, f"Dockerfile does not declare {word}")
 
 
 def _kubectl(machine: Machine, command: list[str]) -> None:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.act.decision import decide
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
@@ -51,7 +49,7 @@ def _prometheus(document: Any, folder: Path) -> None:
     if "rule_files" in document:
         document = {
             **document,
-            "rule_files": [str(ROOT / "alerts" / "rules" / "*.yml")],
+            "rule_files": [str(ROOT / "alerts/rules/*.yml")],
         }
     _by(find_program("promtool", "prometheus"), "check", "config")(document, folder)
 
@@ -82,11 +80,11 @@ def _values(document: Any, _folder: Path) -> None:
 def _grafana_chart(document: Any, folder: Path) -> None:
     """The sidecar looks for the label and the annotation that our ConfigMaps have."""
     wanted = document["sidecar"]["dashboards"]
-    _run(COMMAND, "dashboards", "--out", str(folder), "--configmaps", "monitoring")
+    _run(COMMAND, *f"dashboards --out {folder} --configmaps monitoring".split())
     config_maps = list(folder.glob("*.yaml"))
     assert config_maps
     for path in config_maps:
-        metadata = yaml.safe_load(path.read_text("utf-8"))["metadata"]
+        metadata = data_of(path)["metadata"]
         assert metadata["labels"][wanted["label"]] == wanted["labelValue"], path
         assert wanted["folderAnnotation"] in metadata["annotations"], path
 
@@ -115,7 +113,7 @@ _COMPOSE = (
     "vendor.compose-spec",
 )
 _EXPORTER = frozenset(option.key.partition(".")[0] for option in OPTIONS)
-_CHART = frozenset(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")))
+_CHART = frozenset(data_of(CHART / "values.yaml"))
 
 #: The first that fits reads a document.
 READERS = (

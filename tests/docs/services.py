@@ -13,7 +13,6 @@ import yaml
 
 from act.receiver import act
 from alerts.pushing import TOKEN, pushing
-from docs.inventory import ROOT
 from support.alertmanager import AlertmanagerServer
 from support.closing import loop_in_a_thread
 from support.commands import run, started
@@ -21,6 +20,7 @@ from support.exporter import running_exporter
 from support.fake_vllm import FakeVLLM
 from support.ports import free_port
 from support.programs import simulator
+from support.repository import ROOT, data_of, text_of
 from sweep.fake import FakeServer
 
 #: The server that speculates, as pages call it; each of the names may have a port.
@@ -54,43 +54,21 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
     """Run all services of the pages."""
     token = folder / "push-token"
     token.write_text(TOKEN, encoding="utf-8")
-    flags = ("--speed", "20", "--seed", "1", "--model", "MODEL", "--scenario.file")
+    flags = ["--speed", "20", "--seed", "1", "--model", "MODEL", "--scenario.file"]
+    of_k = "--num-speculative-tokens"
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
-        speculating = enter(
-            simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3")
-        )
-        second = enter(
-            simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4")
-        )
-        plain = enter(
-            simulator(*flags, _scenario(folder, 8, 16), "--num-speculative-tokens", "0")
-        )
-        address = enter(
-            running_exporter(
-                "--vllm.url",
-                speculating,
-                "--poll.interval",
-                "1s",
-                "--poll.timeout",
-                "950ms",
-                "--window",
-                "10s",
-                "--window",
-                "5m",
-                "--judgement.window",
-                "10s",
-                "--spec.config",
-                json.dumps(SPECULATION),
-                "--tap.listen-address",
-                f"127.0.0.1:{free_port()}",
-                "--push.bearer-token-file",
-                str(token),
-                "--requests.window",
-                "60s",
-                fast=False,
-            )
-        ).address
+        speculating = enter(simulator(*flags, _scenario(folder, 16), of_k, "3"))
+        second = enter(simulator(*flags, _scenario(folder, 24), of_k, "4"))
+        plain = enter(simulator(*flags, _scenario(folder, 8, 16), of_k, "0"))
+        settings = (
+            f"--vllm.url {speculating} --poll.interval 1s --poll.timeout 950ms "
+            "--window 10s --window 5m --judgement.window 10s --requests.window 60s "
+            f"--tap.listen-address 127.0.0.1:{free_port()} "
+            f"--push.bearer-token-file {token} --spec.config"
+        ).split()
+        exporter = running_exporter(*settings, json.dumps(SPECULATION), fast=False)
+        address = enter(exporter).address
         enter(pushing(address))
         fakes = enter(servers_to_sweep(openai))
         alertmanager = enter(AlertmanagerServer(_routes()))
@@ -127,9 +105,7 @@ def _scenario(folder: Path, *clients: int) -> str:
 
 def _routes() -> dict[str, Any]:
     """Return the routes of the bundle, with receivers that send nothing."""
-    routes: dict[str, Any] = yaml.safe_load(
-        (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
-    )
+    routes: dict[str, Any] = data_of("alerts/alertmanager.yml")
     routes["receivers"] = [{"name": route["name"]} for route in routes["receivers"]]
     return {key: value for key, value in routes.items() if key != "templates"}
 
@@ -137,9 +113,9 @@ def _routes() -> dict[str, Any]:
 def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
     """Return the files that pages assume; recordings are made from the servers."""
     baseline = folder / "baseline.json"
-    duration = ("--for", "8s", "--interval", "250ms", "--out", str(baseline))
+    duration = f"--for 8s --interval 250ms --out {baseline}".split()
     with started("baseline", plain, *duration) as recording:
-        snapshot = run("check", speculating, "--for", "2s", "--json").out
+        snapshot = run(*f"check {speculating} --for 2s --json".split()).out
         _, errors = recording.communicate(timeout=180)
     assert recording.returncode == 0, errors
     answer = {"model": "llama", "usage": {"completion_tokens": 80}}
@@ -148,9 +124,9 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "num_draft_tokens": 60,
         "num_accepted_draft_tokens": 40,
     }
-    scaling = ROOT / "docs" / "scaling"
+    scaling = ROOT / "docs/scaling"
     return {
-        "baseline.json": baseline.read_text("utf-8"),
+        "baseline.json": text_of(baseline),
         "good-day.json": snapshot,
         "answers.jsonl": json.dumps(
             {**answer, "metrics": {"speculative_decoding": record}}
@@ -169,9 +145,9 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
         ),
         "root/etc/grafana/provisioning/dashboards/.keep": "",
-        **{path.name: path.read_text("utf-8") for path in scaling.rglob("*.yml")},
+        **{path.name: text_of(path) for path in scaling.rglob("*.yml")},
         **_overlay(),
-        "central.yml": (scaling / "remote-write" / "central.yml").read_text("utf-8"),
+        "central.yml": text_of(scaling / "remote-write/central.yml"),
     }
 
 
@@ -179,17 +155,17 @@ def _overlay() -> dict[str, str]:
     """Return the files that helm/kustomize/README.md assumes beside its
     kustomization.
     """
-    kustomize = ROOT / "helm" / "kustomize"
-    page = (kustomize / "README.md").read_text("utf-8")
-    component = "vllm-specdec-exporter/component"
+    kustomize = ROOT / "helm/kustomize"
+    page = text_of(kustomize / "README.md")
+    component = (kustomize / "component").iterdir()
     return {
         "kustomization.yaml": page.partition("# kustomization.yaml\n")[2].partition(
             "```"
         )[0],
-        "vllm.yaml": (kustomize / "example" / "vllm.yaml").read_text("utf-8"),
+        "vllm.yaml": text_of(kustomize / "example/vllm.yaml"),
         **{
-            f"{component}/{path.name}": path.read_text("utf-8")
-            for path in (kustomize / "component").iterdir()
+            f"vllm-specdec-exporter/component/{path.name}": text_of(path)
+            for path in component
         },
     }
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from docs.inventory import ROOT
 from support.commands import run_here
+from support.repository import text_of
 from support.scripts import script
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
-TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+TEXT = text_of("docs/reference/commands.md")
 
 
 def section(name: str) -> str:
@@ -29,21 +29,18 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     helped = run_here(name, "--help", COLUMNS="100")
     assert (helped.code, helped.err) == (0, "")
     assert f"{name}: " in helped.out
-    flags = set(
-        re.findall(r"^ +(?:-h, )?(--[a-z](?:[\w.-]*\w)?)", helped.out, re.MULTILINE)
-    )
+    flags = set(re.findall(r"(?m)^ +(?:-h, )?(--[a-z](?:[\w.-]*\w)?)", helped.out))
     assert len(flags) >= 3
     expected = flags - {"--help", "--version"}
     if name == "serve":
         expected -= {option.flag for option in OPTIONS}
     page = section(name)
     assert [flag for flag in expected if flag not in page] == []
-    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE))
+    rows = dict(re.findall(r"(?m)^\| (\d+) \| (.*) \|$", page))
     help_text = " ".join(helped.out.split())
     assert "0" in rows
     assert "2" in rows or "2 bad usage" in help_text
-    for code, text in rows.items():
-        assert f"{code} {text}" in help_text
+    assert [code for code in rows if f"{code} {rows[code]}" not in help_text] == []
     done = run_here(name, "--no-such-flag")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
 

@@ -5,8 +5,9 @@ so truly.
 import re
 
 from docs.checks import Check, check_of, complaint
-from docs.inventory import ROOT, blocks, pages, prose
+from docs.inventory import blocks, pages, prose
 from docs.other_tests import OTHER_TESTS
+from support.repository import ROOT
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -18,12 +19,12 @@ def test_no_block_is_overlooked() -> None:
     """Fences are closed, none is indented instead, and there are blocks of every kind
     that is known.
     """
-    indented = re.compile(r"^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S", re.MULTILINE)
+    indented = re.compile(r"(?m)^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S")
     texts = {path: prose(path.read_text("utf-8")) for path in pages()}
     assert [
         path for path, text in texts.items() if "```" in text or indented.search(text)
     ] == []
-    assert {check_of(block) for block in blocks()} == set(Check)
+    assert set(map(check_of, blocks())) == set(Check)
     assert len(blocks()) > 250
 
 

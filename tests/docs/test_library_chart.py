@@ -5,19 +5,24 @@ from pathlib import Path
 
 import yaml
 
-from helm.charts import CHART, ROOT, render
+from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
+from support.repository import data_of, text_of
 
-PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-#: What stands above and below the lines of the page.
-ABOVE = (
-    "apiVersion: v1\nkind: Pod\nmetadata:\n  name: vllm\nspec:\n  template:\n    "
-    "spec:\n"
-)
-BELOW = (
-    "      containers:\n        - name: vllm\n          image: "
-    "vllm/vllm-openai:v0.32.0\n"
-)
+PAGE = text_of("docs/deployment.md")
+#: What stands around the lines of the page.
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: vllm}
+spec:
+  selector: {matchLabels: {app: vllm}}
+  template:
+    metadata: {labels: {app: vllm}}
+    spec:
+PART      containers:
+        - {name: vllm, image: "vllm/vllm-openai:v0.32.0"}
+"""
 
 
 def part(name: str) -> str:
@@ -40,35 +45,19 @@ def test_the_chart_of_the_page_renders_the_sidecar(tmp_path: Path) -> None:
         f"apiVersion: v2\nname: vllm\nversion: 1.0.0\n{part('Chart.yaml')}"
     )
     (chart / "values.yaml").write_text(part("values.yaml"))
-    deployment = ABOVE.replace("v1\nkind: Pod", "apps/v1\nkind: Deployment").replace(
-        "spec:\n  template:\n",
-        (
-            "spec:\n  selector: {matchLabels: {app: vllm}}\n  template:\n    metadata: "
-            "{labels: {app: vllm}}\n"
-        ),
-        1,
-    )
-    (chart / "templates" / "vllm.yaml").write_text(
-        f"{deployment}{part('templates/vllm.yaml')}{BELOW}"
+    (chart / "templates/vllm.yaml").write_text(
+        DEPLOYMENT.replace("PART", part("templates/vllm.yaml"))
     )
     objects = render(chart=chart)
     assert problems_everywhere(objects) == []
-    (pod,) = (
-        obj["spec"]["template"]["spec"]
-        for obj in objects
-        if obj["kind"] == "Deployment"
-    )
+    (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
     (sidecar,) = pod["initContainers"]
     values = yaml.safe_load(part("values.yaml"))["vllm-specdec-exporter"]
-    assert sidecar["image"].startswith(
-        f"{values['image']['registry']}/{values['image']['repository']}:"
-    )
-    assert any(
-        '"num_speculative_tokens":3' in arg.replace(" ", "") for arg in sidecar["args"]
-    )
+    image = values["image"]
+    assert sidecar["image"].startswith(f"{image['registry']}/{image['repository']}:")
+    assert '"num_speculative_tokens":3' in "".join(sidecar["args"]).replace(" ", "")
     (dependency,) = yaml.safe_load(part("Chart.yaml"))["dependencies"]
-    ours = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    assert (dependency["name"], dependency["version"]) == (
-        ours["name"],
-        ours["version"],
-    )
+    ours = data_of(CHART / "Chart.yaml")
+    for key in ("name", "version"):
+        assert dependency[key] == ours[key], key

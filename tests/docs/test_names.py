@@ -9,11 +9,11 @@ from pathlib import Path
 
 import promql_parser
 import pytest
-import yaml
 
 from docs import names
-from docs.inventory import ROOT, pages, prose
+from docs.inventory import pages, prose
 from docs.shell import simple_commands
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 Rule = Callable[[Path], list[str]]
@@ -33,12 +33,12 @@ _PATH = re.compile(
 _UID = re.compile(r"(?<![\w/.-])vllm-specdec-(?!exporter)[a-z]+\b(?![/.-])")
 
 #: Flags and programs of others.
-OTHERS = yaml.safe_load(Path(__file__).with_name("others.yml").read_text("utf-8"))
+OTHERS = data_of("tests/docs/others.yml")
 FOREIGN = set(chain.from_iterable(OTHERS["flags"]))
 #: Endpoints of Prometheus and of Mimir, under paths like ours.
 ENDPOINTS_OF_OTHERS = {"/api/v1/write", "/api/v1/push"}
 #: Where upstream's own code is described, with names that no capture has.
-UPSTREAM = ROOT / "tests" / "data"
+UPSTREAM = ROOT / "tests/data"
 OURS = tuple(page for page in pages() if not page.is_relative_to(UPSTREAM))
 
 

@@ -5,17 +5,17 @@ of the code.
 import ast
 import importlib
 import re
-import subprocess
 import sys
 from enum import StrEnum
 from pathlib import Path
 
 import pytest
-import yaml
 
 import vllm_specdec_exporter
-from docs.inventory import ROOT, pages
+from docs.inventory import pages
+from support.programs import printed
 from support.published import IS_PUBLISHED
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.commands.act.decision import EventKind
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
@@ -28,9 +28,7 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 _UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
 #: The constants behind the rows of the threat model's table of limits, by how a row
 #: begins.
-_LIMITS: dict[str, str] = yaml.safe_load(
-    Path(__file__).with_name("limits.yml").read_text("utf-8")
-)
+_LIMITS: dict[str, str] = data_of("tests/docs/limits.yml")
 #: aiohttp's own limit, which has no constant here.
 _LIMIT_OF_A_LIBRARY = "header lines"
 #: Pages with a table of all values of an enumeration, whose head begins with this cell.
@@ -51,15 +49,12 @@ _LOGGING = {"Event", "log", "logs.log", "logs.log_seldom"}
 
 
 def read(name: str) -> str:
-    return (DOCS / name).read_text("utf-8")
+    return text_of(DOCS / name)
 
 
 def test_the_generated_pages_are_current() -> None:
     """`make generate` would write them so."""
-    done = subprocess.run(
-        [sys.executable, DOCS / "generate.py", "--check"], capture_output=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert printed(sys.executable, DOCS / "generate.py", "--check") == ""
 
 
 def table(page: str, first_cell: str) -> list[list[str]]:
@@ -67,7 +62,7 @@ def table(page: str, first_cell: str) -> list[list[str]]:
     cell.
     """
     (rows,) = re.findall(
-        rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE
+        rf"(?m)^\| {re.escape(first_cell)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page
     )
     lines = rows.splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
@@ -83,7 +78,7 @@ def test_a_table_has_every_value_and_no_other(
 
 
 def test_the_readme_has_every_verdict_and_state() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = text_of("README.md")
     rows = {
         row[0].partition("{")[0].strip("`"): row[2] for row in table(text, "series")
     }
@@ -119,6 +114,7 @@ def test_operations_explain_every_warning_and_error() -> None:
         "discovery failed unexpectedly",
         "poll failed unexpectedly",
         "server is down",
+        "tap failed unexpectedly",
     }
     assert named == computed | messages("logging.WARNING", "logging.ERROR")
 
@@ -126,19 +122,22 @@ def test_operations_explain_every_warning_and_error() -> None:
 def test_limits_are_those_of_the_code() -> None:
     """Each row of the threat model's limits has the numbers of its constants."""
     rows = table(read("threat-model.md").partition("\n## Limits\n")[2], "what")
+    missing = []
     for subject, limits, *_ in rows:
-        constants = next(
-            (names for begin, names in _LIMITS.items() if subject.startswith(begin)), ""
-        ).split()
+        constants = [
+            names for begin, names in _LIMITS.items() if subject.startswith(begin)
+        ]
         assert constants or subject.startswith(_LIMIT_OF_A_LIBRARY), subject
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
             for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)
         }
-        for name in constants:
+        for name in " ".join(constants).split():
             module, _, constant = name.rpartition(".")
             source = importlib.import_module(f"vllm_specdec_exporter.{module}")
-            assert float(getattr(source, constant)) in numbers, (subject, name)
+            if float(getattr(source, constant)) not in numbers:
+                missing.append((subject, name))
+    assert missing == []
     assert len(rows) == len(_LIMITS) + 1
 
 
@@ -149,16 +148,15 @@ def test_what_the_threat_model_promises_names_its_tests() -> None:
     protections = []
     for text in sections:
         paths = re.findall(r"`(tests/[\w/.]+)`", text)
-        for path in paths:
-            assert (ROOT / path).exists(), path
+        assert [path for path in paths if not (ROOT / path).exists()] == []
         if not paths:
             without_tests.append(text.partition("\n")[0])
         if "| attack |" in text:
             protections += [row[1] for row in table(text, "attack")]
     assert without_tests == ["# Threat model", "Who could do what", "What remains"]
     assert len(protections) > 10
-    for protection in protections:
-        assert re.match("none|nothing|.*`tests/", protection), protection
+    named = re.compile("none|nothing|.*`tests/")
+    assert [text for text in protections if not named.match(text)] == []
 
 
 def test_the_index_lists_every_page() -> None:
@@ -176,8 +174,7 @@ def test_no_page_installs_an_unpublished_package_from_an_index() -> None:
     installs = re.compile(
         r"\b(?:pip3?|pipx|uv|uvx)\b[^`\n]*[ \"']vllm[-_]specdec[-_]exporter(?![\w./-])"
     )
-    for path in pages():
-        assert not installs.search(path.read_text("utf-8")), path
+    assert [path for path in pages() if installs.search(text_of(path))] == []
 
 
 def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
@@ -194,7 +191,7 @@ def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
         assert figure in measured, figure
     assert "below 48 MiB in the image" in text
     for path in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
-        assert "below 48 MiB" in (ROOT / path).read_text("utf-8"), path
-    lock = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
-    pinned = re.findall(r"^[\w-]+==", lock, re.MULTILINE)
+        assert "below 48 MiB" in text_of(path), path
+    lock = text_of("requirements/runtime.txt")
+    pinned = re.findall(r"(?m)^[\w-]+==", lock)
     assert f"| {len(pinned)}, all pinned by hash" in text

@@ -42,14 +42,10 @@ def readme(text: str) -> list[list[str]]:
 def phase(folder: Path, k: int, *flags: str, **parameters: object) -> Iterator[str]:
     """Run a simulator that stays in one phase; yield its host:port."""
     path = folder / f"phase-{k}.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {"phases": [{"phase": "healthy", "seconds": 86400, **parameters}]}
-        )
-    )
-    with simulator(
-        "--scenario.file", str(path), "--num-speculative-tokens", str(k), *flags
-    ) as url:
+    phases = [{"phase": "healthy", "seconds": 86400, **parameters}]
+    path.write_text(yaml.safe_dump({"phases": phases}))
+    settings = f"--scenario.file {path} --num-speculative-tokens {k}".split()
+    with simulator(*settings, *flags) as url:
         yield url.removeprefix("http://")
 
 
@@ -72,24 +68,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         enter = stack.enter_context
         server = enter(simulator_of_readme(folder))
         ((_, _, _, *flags),) = readme("--spec.config")
-        watching = enter(
-            running_exporter(
-                "--vllm.url",
-                f"http://{server}",
-                *flags,
-                "--poll.interval",
-                "500ms",
-                "--poll.timeout",
-                "400ms",
-                "--window",
-                "10s",
-                "--window",
-                "5m",
-                "--judgement.window",
-                "10s",
-                fast=False,
-            )
-        ).address
+        settings = (
+            f"--vllm.url http://{server} --poll.interval 500ms --poll.timeout 400ms "
+            "--window 10s --window 5m --judgement.window 10s"
+        ).split()
+        watching = enter(running_exporter(*settings, *flags, fast=False)).address
         plain = enter(phase(folder, 0, *tiny, clients=32, output_tokens=60))
         slower = enter(
             phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02)

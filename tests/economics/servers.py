@@ -16,6 +16,7 @@ from support.builders import counters
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
 from vllm_specdec_exporter.economics.cost import Basis, CostProfile, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import (
     EngineKey,
     EngineReading,
@@ -24,13 +25,10 @@ from vllm_specdec_exporter.engines.reading import (
     Steps,
 )
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import (
-    EngineState,
-    Settings,
-    Speculation,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 
 KEY = EngineKey("m", "0")
 
@@ -86,7 +84,9 @@ def settings_for(
     return Settings(
         costs=CostSettings(replace(profile, basis=basis)),
         thresholds=thresholds_for(profile, k, method),
-        speculation=Speculation(True, method, "", k, json.dumps(document)),
+        speculation=Speculation(
+            True, method, num_speculative_tokens=k, document=json.dumps(document)
+        ),
         **more,
     )
 

@@ -1,10 +1,12 @@
 """A cost profile from measured step times."""
 
 import random
+from itertools import product
 
 import pytest
 
 from support.builders import refusal
+from support.copies import replace
 from vllm_specdec_exporter.economics.calibration import (
     UNCERTAINTY,
     CalibrationError,
@@ -30,11 +32,8 @@ def measured(
 ) -> list[StepTime]:
     chance = random.Random(seed)
     return [
-        StepTime(
-            batch, k, (step(k, batch) if k else plain(batch)) * chance.gauss(1, noise)
-        )
-        for batch in BATCHES
-        for k in (0.0, *ks)
+        StepTime(batch, k, step(k, batch) * chance.gauss(1, noise))
+        for batch, k in product(BATCHES, (0.0, *ks))
     ]
 
 
@@ -94,8 +93,7 @@ def test_drafting_in_one_pass_does_not_grow_with_k() -> None:
     """With a single K measured, the method decides how its drafting time is divided."""
     rows = [
         StepTime(batch, k, plain(batch) + (3e-3 + 1e-4 * k * batch if k else 0.0))
-        for batch in BATCHES
-        for k in (0.0, 5.0)
+        for batch, k in product(BATCHES, (0.0, 5.0))
     ]
 
     one_pass = calibrate(rows, "dflash")
@@ -124,28 +122,22 @@ def test_what_is_missing_is_named(k: int, missing: str) -> None:
 def test_contexts_are_told_apart() -> None:
     """Reading the context costs the same with drafts and without."""
     rows = [
-        StepTime(
-            batch,
-            k,
-            (step(k, batch) if k else plain(batch)) + 1e-7 * context * batch,
-            context,
-        )
-        for batch in BATCHES
-        for k in (0.0, 4.0)
-        for context in (100.0, 4000.0)
+        StepTime(batch, k, step(k, batch) + 1e-7 * context * batch, context)
+        for batch, k, context in product(BATCHES, (0.0, 4.0), (100.0, 4000.0))
     ]
     profile = calibrate(rows, "draft_model")
 
     assert profile.target.per_context_token == pytest.approx(1e-7, rel=0.01)
     assert largest_error(profile, rows) < 0.01
-    for factor in (1.25, 1 / 1.25):
-        changed = [
-            *rows,
-            StepTime(1, 4, factor * rows[2].seconds, 100.0, "another measurement"),
-        ]
-        assert largest_error(profile, changed) == pytest.approx(0.25, abs=0.01), (
-            "whichever is longer"
+    # whichever is longer
+    errors = [
+        largest_error(
+            profile,
+            [*rows, replace(rows[2], seconds=factor * rows[2].seconds, cell="other")],
         )
+        for factor in (1.25, 1 / 1.25)
+    ]
+    assert errors == pytest.approx([0.25, 0.25], abs=0.01)
 
 
 TRUTHS = {
@@ -157,10 +149,11 @@ TRUTHS = {
 }
 
 
+@pytest.mark.parametrize("noise", [0.1, 0.2])
 @pytest.mark.parametrize("grid", [((1, 4, 8), (80.0, 2080.0)), ((1, 4), (80.0,))])
 @pytest.mark.parametrize("method", TRUTHS)
 def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
-    method: str, grid: tuple[tuple[int, ...], tuple[float, ...]]
+    method: str, grid: tuple[tuple[int, ...], tuple[float, ...]], noise: float
 ) -> None:
     """Noise of a tenth and of a fifth, three repeats: in at most 5 % of the runs, and
     no loss seems a gain.
@@ -176,37 +169,31 @@ def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
         return 20 + 0.6 * batch + 0.0002 * batch * context + extra
 
     cost = true(k, 4, 80) / true(0, 4, 80)
-    for noise in (0.1, 0.2):
-        chance = random.Random(1)
-        missed = 0
-        gains = 0
-        runs = 0
-        for _ in range(100):
-            rows = [
-                StepTime(
-                    batch,
-                    drafted,
-                    true(drafted, batch, context) * chance.lognormvariate(0, noise),
-                    context,
-                )
-                for _ in range(3)
-                for batch in batches
-                for drafted in (k, 0)
-                for context in contexts
-            ]
-            try:
-                profile = calibrate(rows, method)
-            except CalibrationError:
-                continue
-            found = estimate(0.85 * cost, k, 4, profile.at_context(80))
-            assert found.speedup_low is not None, noise
-            assert found.speedup_high is not None, noise
-            runs += 1
-            missed += not found.speedup_low <= 0.85 <= found.speedup_high
-            gains += found.speedup_low > 1
-        assert runs > 90, noise
-        assert missed <= 0.05 * runs, noise
-        assert gains == 0, noise
+    chance = random.Random(1)
+    missed = 0
+    gains = 0
+    runs = 0
+    for _ in range(100):
+        rows = [
+            StepTime(
+                batch,
+                drafted,
+                true(drafted, batch, context) * chance.lognormvariate(0, noise),
+                context,
+            )
+            for drafted, batch, context in 3 * list(product((k, 0), batches, contexts))
+        ]
+        try:
+            profile = calibrate(rows, method)
+        except CalibrationError:
+            continue
+        estimated = estimate(0.85 * cost, k, 4, profile.at_context(80))
+        runs += 1
+        missed += not estimated.speedup_low <= 0.85 <= estimated.speedup_high
+        gains += estimated.speedup_low > 1
+    assert runs > 90
+    assert missed <= 0.05 * runs
+    assert gains == 0
 
 
 def test_few_step_times_are_refused_with_what_to_add() -> None:
@@ -215,11 +202,7 @@ def test_few_step_times_are_refused_with_what_to_add() -> None:
     In the second grid drafts cost 3 plain steps at a batch of 2, and half of one at 8:
     no profile holds both, however often that is measured.
     """
-    rows = [
-        StepTime(batch, k, step(k, batch) if k else plain(batch))
-        for batch in (1, 4)
-        for k in (0, 4)
-    ]
+    rows = [StepTime(b, k, step(k, b)) for b, k in product((1, 4), (0, 4))]
     falling = [
         StepTime(2, 0, 0.1),
         StepTime(8, 0, 0.2),
@@ -262,9 +245,8 @@ def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
     Where noise alone takes a cost below 0, the interval includes what was measured.
     """
     faster = [
-        StepTime(batch, k, plain(batch) * (0.7 if k else 1))
-        for batch in BATCHES
-        for k in (0, 4)
+        StepTime(batch, k, plain(batch) * factor)
+        for batch, (k, factor) in product(BATCHES, ((0, 1.0), (4, 0.7)))
     ]
     assert "took 0.70 times as long as steps without" in refusal(
         CalibrationError, calibrate, faster, "ngram"
@@ -272,13 +254,12 @@ def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
 
     times = {(2, 0): 0.1, (8, 0): 0.11, (2, 4): 0.12, (8, 4): 0.10}
     rows = [
-        StepTime(batch, k, time * (1 + 0.04 * i))
-        for (batch, k), time in times.items()
-        for i in range(3)
+        StepTime(batch, k, time * factor)
+        for ((batch, k), time), factor in product(times.items(), (1, 1.04, 1.08))
     ]
     profile = calibrate(rows, "ngram")
     assert profile.uncertainty > UNCERTAINTY
     for batch in (2, 8):
         measured = times[batch, 4] / times[batch, 0]
-        least, most = profile.cost_range(4, batch)
-        assert least <= max(1.0, measured) <= most, batch
+        low, high = profile.cost_range(4, batch)
+        assert low <= max(1.0, measured) <= high, batch

@@ -5,7 +5,7 @@ what it is sure of.
 import math
 import random
 import statistics
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import pytest
 from hypothesis import given
@@ -112,13 +112,13 @@ class TestOptions:
         """
         survival = (0.756, 0.601, 0.497, 0.411, 0.353, 0.298, 0.26, 0.222)
         choice = choose(survival, 1e9, lambda k: 1 + k / 10)
-        one = choice.option(1)
+        smaller = choice.option(1)
         present = choice.option(8)
 
-        assert one.mean_acceptance_length == pytest.approx(1.756)
-        assert one.length_low == pytest.approx(1.756, abs=1e-3)
-        assert 1.84 < one.length_high < 1.95
-        assert one.speedup_high == pytest.approx(one.length_high / 1.1)
+        assert smaller.mean_acceptance_length == pytest.approx(1.756)
+        assert smaller.length_low == pytest.approx(1.756, abs=1e-3)
+        assert 1.84 < smaller.length_high < 1.95
+        assert smaller.speedup_high == pytest.approx(smaller.length_high / 1.1)
         assert present.length_high == pytest.approx(present.length_low, abs=1e-3)
         missing = [
             option.length_high / option.mean_acceptance_length
@@ -149,13 +149,13 @@ class TestOptions:
         def drafted(k: int) -> tuple[float, ...]:
             counts = [0] * k
             drafts = 0
-            place = 0
-            while place < len(accepted) - k:
-                length = next((i for i in range(k) if not accepted[place + i]), k)
+            start = 0
+            while start < len(accepted) - k:
+                length = next((i for i in range(k) if not accepted[start + i]), k)
                 for position in range(length):
                     counts[position] += 1
                 drafts = drafts + 1
-                place = place + length + 1
+                start = start + length + 1
             return tuple(count / drafts for count in counts)
 
         lengths = {k: 1 + sum(drafted(k)) for k in range(1, 8)}
@@ -195,11 +195,11 @@ class TestOptions:
         choice = choose(
             survival, drafts, lambda k: 2.11 if k == 4 else 1 + 0.25 * k, reach=4
         )
-        least = choice.option(4)
-        margin = choice.sureness * least.extrapolation_error
-        gain = least.speedup - choice.option(3).speedup
+        further = choice.option(4)
+        margin = choice.sureness * further.extrapolation_error
+        gain = further.speedup - choice.option(3).speedup
         assert margin / 2.11 < gain < margin * 2.11, (margin, gain)
-        assert choice.best is least
+        assert choice.best is further
 
     def test_the_largest_k_that_is_considered(self) -> None:
         """How far to look can be told; what lies beyond is the farthest that was looked
@@ -253,14 +253,14 @@ class TestSample:
         survival = survival_of(conditional)
         k = min(k, len(survival))
         m = min(m, len(survival))
-        found = AcceptanceSample(survival, drafts).error_of_difference(
+        error = AcceptanceSample(survival, drafts).error_of_difference(
             (k, cost), (m, other_cost)
         )
         expected = math.sqrt(CLUSTERING / drafts) * spread(
             survival, (k, cost), (m, other_cost)
         )
 
-        assert found == pytest.approx(expected, abs=1e-6)
+        assert error == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize(("drafts", "sure"), [(200, False), (20_000, True)])
     def test_a_difference_counts_beyond_its_error(
@@ -300,7 +300,7 @@ def test_the_clustering_is_what_the_records_of_a_real_server_show() -> None:
             if request["temperature"] == 0
             and (steps := (request["spec"] or {}).get("per_step_accepted"))
         ]
-        drafts = [n for steps in accepted for n in steps]
+        drafts = list(chain(*accepted))
         mean = statistics.fmean(drafts)
         by_request = (
             sum((sum(steps) - mean * len(steps)) ** 2 for steps in accepted)

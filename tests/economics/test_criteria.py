@@ -35,20 +35,24 @@ def test_a_cheap_drafter_is_judged_by_its_break_even(name: str) -> None:
     """
     profile = CHEAP[name]
     for k in (1, 3, 5):
-        found = thresholds_for(profile, k)
+        thresholds = thresholds_for(profile, k)
         cost = profile.step_cost(k, 1)
         gains = {"poor": 1.0, "healthy": 1.2, "optimal": OPTIMAL_SPEEDUP}
         lengths = {level: gain * cost for level, gain in gains.items()}
         ratios = {level: min(1, (length - 1) / k) for level, length in lengths.items()}
         assert {
-            level: getattr(found, f"{level}_mean_acceptance_length") for level in gains
+            level: getattr(thresholds, f"{level}_mean_acceptance_length")
+            for level in gains
         } == (pytest.approx(lengths, abs=1e-4)), k
         assert {
-            level: getattr(found, f"{level}_acceptance_ratio") for level in gains
+            level: getattr(thresholds, f"{level}_acceptance_ratio") for level in gains
         } == (pytest.approx(ratios, abs=5e-5)), k
-        assert found.poor_mean_acceptance_length == pytest.approx(cost, abs=5e-5), k
+        assert thresholds.poor_mean_acceptance_length == pytest.approx(
+            cost, abs=5e-5
+        ), k
         assert (
-            found.disable_mean_acceptance_length == found.poor_mean_acceptance_length
+            thresholds.disable_mean_acceptance_length
+            == thresholds.poor_mean_acceptance_length
         ), k
         assert (
             thresholds_source(profile, k)

@@ -29,15 +29,15 @@ class TestEstimate:
         """Length over cost; the bounds are those of a step that costs a tenth more, or
         less.
         """
-        found = estimate(2.6, 3, 4, SIMPLE)
+        estimated = estimate(2.6, 3, 4, SIMPLE)
 
-        assert found.step_cost == pytest.approx(1.3)
-        assert found.speedup == pytest.approx(2.0)
-        assert found.speedup_low == pytest.approx(2.6 / (1.3 * 1.1))
-        assert found.speedup_high == pytest.approx(2.6 / (1.3 / 1.1))
-        assert found.break_even_acceptance_length == pytest.approx(1.3)
-        assert found.break_even_acceptance_ratio == pytest.approx(0.1)
-        assert found.batch_size == 4
+        assert estimated.step_cost == pytest.approx(1.3)
+        assert estimated.speedup == pytest.approx(2.0)
+        assert estimated.speedup_low == pytest.approx(2.6 / (1.3 * 1.1))
+        assert estimated.speedup_high == pytest.approx(2.6 / (1.3 / 1.1))
+        assert estimated.break_even_acceptance_length == pytest.approx(1.3)
+        assert estimated.break_even_acceptance_ratio == pytest.approx(0.1)
+        assert estimated.batch_size == 4
 
     @pytest.mark.parametrize(
         ("method", "first_pass"), [("eagle3", 1.0), ("ngram", 0.0)]
@@ -53,16 +53,17 @@ class TestEstimate:
             f"3], [5, 64, 0]]}}"
         )
         profile = deployed(CostSettings(SIMPLE), parse_speculation(spec), "m")
-        found = estimate(2.6, 3, 4, profile).of_all(0.26)
+        found = estimate(2.6, 3, 4, profile).of_all_tokens(0.26)
 
         # the time of a step with drafts, with the errors of `SIMPLE`
         drafts = (13.0 * 1.1, 13.0 / 1.1)
         # in proportion to what it adds
         passes = (first_pass * 4.3 / 3, first_pass * (13.0 / 1.1 - 10.0) / 3)
-        assert found[0] == pytest.approx(
+        assert found is not None
+        assert found.value == pytest.approx(
             10_000 / (100 * 13.0 + 740 * (10.0 + first_pass))
         )
-        for end, step, more in zip(found[1:], drafts, passes, strict=True):
+        for end, step, more in zip(found.ends, drafts, passes, strict=True):
             assert end == pytest.approx(10_000 / (100 * step + 740 * (10.0 + more))), (
                 end,
                 step,
@@ -77,11 +78,17 @@ class TestEstimate:
         acceptance length.
         """
         length = 1 + k * ratio
-        found = estimate(length, k, batch, profile)
+        estimated = estimate(length, k, batch, profile)
 
-        bounds = (0.0, found.speedup_low, found.speedup, found.speedup_high, length)
-        assert all(a <= b * (1 + 1e-9) for a, b in pairwise(bounds))  # type: ignore[operator]
-        assert 0 < found.speedup_low <= found.speedup_high < math.inf  # type: ignore[operator]
+        bounds = (
+            0.0,
+            estimated.speedup_low,
+            estimated.speedup,
+            estimated.speedup_high,
+            length,
+        )
+        assert all(a <= b * (1 + 1e-9) for a, b in pairwise(bounds))
+        assert 0 < estimated.speedup_low <= estimated.speedup_high < math.inf
 
     @given(st.integers(1, 16), st.floats(1, 1024), profiles)
     def test_break_even_is_where_nothing_is_gained(
@@ -136,12 +143,12 @@ def test_the_return_by_hand() -> None:
         # What costs nothing has a benefit and no ratio.
         (2.0, 1.0, 0.0, (100.0, 0.0, None)),
     ):
-        found = return_on_speculation(length, step_cost, memory_ratio, 100.0)
-        assert found.return_ratio == (ratio and pytest.approx(ratio)), (
+        gained = return_on_speculation(length, step_cost, memory_ratio, 100.0)
+        assert gained.return_ratio == (ratio and pytest.approx(ratio)), (
             length,
             step_cost,
             memory_ratio,
         )
-        assert (found.benefit_tokens_per_second, found.cost_ratio) == pytest.approx(
+        assert (gained.benefit_tokens_per_second, gained.cost_ratio) == pytest.approx(
             (benefit, cost)
         ), (length, step_cost, memory_ratio)

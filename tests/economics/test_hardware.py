@@ -2,8 +2,10 @@
 
 import json
 import math
+from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -29,6 +31,8 @@ from vllm_specdec_exporter.economics.model import (
     Model,
     from_architecture,
     from_parameters,
+)
+from vllm_specdec_exporter.economics.model_names import (
     model_in_name,
     parse_model,
     with_details,
@@ -60,16 +64,19 @@ from vllm_specdec_exporter.judgement.explanation import how_to_know
 ROOT = Path(__file__).parents[2]
 
 
-def qwen3_30b_a3b() -> Model:
-    return from_architecture(read_architecture(QWEN3_30B_MOE), PRECISIONS["bf16"])
+H100 = parse_machine("h100")[1]
+
+
+def published(config: dict[str, Any], precision: str = "bf16") -> Model:
+    """The model of a published config.json."""
+    return from_architecture(read_architecture(config), PRECISIONS[precision])
 
 
 def cost(gpus: str, model: str, batch: float = 1) -> float:
     """The cost of a step with three drafted tokens on these GPUs."""
     hardware = Hardware(*parse_machine(gpus), parse_model(model))
-    found = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
-    assert found is not None
-    return found.step_cost(3, batch)
+    profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
+    return profile.step_cost(3, batch)
 
 
 @pytest.mark.parametrize(("name", "found"), accelerators().items())
@@ -91,11 +98,13 @@ def test_own_hardware_is_given_by_its_data_sheet() -> None:
     """The same numbers give the same cost as the known GPU whose kernels split the
     context.
     """
-    own = "bandwidth=3350GB/s, fp16=989TFLOPS,fp8=1979TFLOPS,link=450GB/s,memory=80GB"
-    assert cost(own, "8B:fp8", batch=16) == pytest.approx(
+    data_sheet = (
+        "bandwidth=3350GB/s, fp16=989TFLOPS,fp8=1979TFLOPS,link=450GB/s,memory=80GB"
+    )
+    assert cost(data_sheet, "8B:fp8", batch=16) == pytest.approx(
         cost("h100", "8B:fp8", batch=16)
     )
-    name, machine = parse_machine(f"2x{own}")
+    name, machine = parse_machine(f"2x{data_sheet}")
     assert (name, machine.count, machine.accelerator.memory) == (
         "2xown-3350GB/s",
         2,
@@ -144,11 +153,11 @@ def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
     """
     target = parse_model("8B")
     contexts = (0.0, 32_768.0)
-    one, several = (step("rtx-3090", target, k=k, context=32_768) for k in (0, 7))
+    single, several = (step("rtx-3090", target, k=k, context=32_768) for k in (0, 7))
     short, verifying = (
         step("rtx-3090", target, k=7, context=context) for context in contexts
     )
-    reading = one - step("rtx-3090", target, k=0, context=0)
+    reading = single - step("rtx-3090", target, k=0, context=0)
     assert 4 < (verifying - short) / reading < 27
     assert several == verifying
     for gpus, unsplit in (("h100", True), ("rtx-3090", False)):
@@ -165,39 +174,42 @@ def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
     assert measured == pytest.approx(2.94e-3, rel=0.02)
 
 
-def test_layers_with_a_window_or_a_state_read_no_long_context() -> None:
+@pytest.mark.parametrize(
+    ("config", "share"),
+    [
+        (QWEN35_27B, 1.0),
+        (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256)),
+    ],
+    ids=["Qwen3.5-27B", "Gemma 4 31B"],
+)
+def test_layers_with_a_window_read_no_long_context(
+    config: dict[str, Any], share: float
+) -> None:
     """Qwen3.5-27B attends in 16 of 64 layers, Gemma 4 31B in 10 of 60; the rest does
     not grow.
     """
-    for config, share in (
-        (QWEN35_27B, 1.0),
-        (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256)),
-    ):
-        architecture = read_architecture(config)
-        model = from_architecture(architecture, PRECISIONS["bf16"])
-        grown = step("h100", model, k=0, context=100_000) - step(
-            "h100", model, k=0, context=50_000
-        )
-        every = 50_000 * architecture.kv_values_per_token() * 2 / (3350e9 * 0.81)
-        assert grown == pytest.approx(share * every, rel=0.01), architecture.model_type
-    qwen = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["bf16"])
+    architecture = read_architecture(config)
+    model = from_architecture(architecture, PRECISIONS["bf16"])
+    short, long = (step("h100", model, k=0, context=n) for n in (50_000, 100_000))
+    every = 50_000 * architecture.kv_values_per_token() * 2 / (3350e9 * 0.81)
+    assert long - short == pytest.approx(share * every, rel=0.01)
+
+
+def test_a_state_is_read_whatever_the_context() -> None:
+    qwen = published(QWEN35_27B)
     states = step("h100", qwen, k=3) - step("h100", replace(qwen, state_bytes=0), k=3)
     assert states == pytest.approx(5 * qwen.state_bytes / (3350e9 * 0.81))
 
 
-def test_an_mtp_head_has_16_bits_and_the_true_vocabulary() -> None:
+@pytest.mark.parametrize("precision", ["fp4", "fp8", "bf16"])
+def test_an_mtp_head_has_16_bits_and_the_true_vocabulary(precision: str) -> None:
     """Of a target of any precision: a layer and the output layer (Qwen3.5-27B: 0.37B
     and 1.27B).
     """
-    target = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["fp4"])
-    for precision in ("fp4", "fp8", "bf16"):
-        drafter = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision]))
-        assert drafter is not None, precision
-        assert drafter.model is not None, precision
-        assert drafter.model.bytes_read(1) == pytest.approx(
-            2 * (0.37e9 + 248_320 * 5120), rel=0.02
-        ), precision
-        assert drafter.model.kv_values == 2 * 4 * 256, precision
+    target = published(QWEN35_27B, "fp4")
+    head = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision])).model
+    assert head.bytes_read(1) == pytest.approx(2 * (0.37e9 + 248_320 * 5120), rel=0.02)
+    assert head.kv_values == 2 * 4 * 256
 
 
 @pytest.mark.parametrize(
@@ -228,7 +240,7 @@ def test_messages_take_longer_over_pcie() -> None:
     """
     link = "bandwidth=3350GB/s,fp16=989TFLOPS,link="
     model = parse_model("8B")
-    over = parse_machine("h100")[1].overheads
+    over = H100.overheads
     later = step(f"2x{link}64GB/s", model, k=0) - step(f"2x{link}450GB/s", model, k=0)
     assert later == pytest.approx(
         2 * model.layers * (over.message_pcie - over.message), rel=0.1
@@ -240,10 +252,10 @@ def test_the_interval_is_by_method_and_regime() -> None:
     """EAGLE on dense targets is tried most; drafters that no measurement is of are not
     taken for it.
     """
+    methods = ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
     errors = {
         (method, size): SPEEDUP[method_family(method), regime(parse_model(size))]
-        for method in ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
-        for size in ("8B", "8B:int4", "30B-A3B")
+        for method, size in product(methods, ("8B", "8B:int4", "30B-A3B"))
     }
     eagle = errors["eagle3", "8B"]
     assert eagle == errors["eagle3", "8B:int4"] == min(errors.values()) > 1
@@ -270,7 +282,7 @@ def test_the_shape_of_a_config_is_that_of_its_size() -> None:
     """Parameters and those in use by the dimensions, against the model card: 30.5B and
     3.3B.
     """
-    model = qwen3_30b_a3b()
+    model = published(QWEN3_30B_MOE)
     assert model.parameters == pytest.approx(30.5e9, rel=0.01)
     assert model.multiplied_parameters == pytest.approx(3.3e9 - 151936 * 2048, rel=0.05)
     assert (model.experts, model.used, model.layers) == (128, 8, 48)
@@ -294,9 +306,9 @@ def test_names_that_say_all_and_names_that_do_not() -> None:
         **dict.fromkeys(["Mixtral-8x7B", "tiny-llama", "70B/llama", ""]),
     }
     for name, expected in said.items():
-        found = model_in_name(name)
+        model = model_in_name(name)
         assert (
-            None if found is None else (found.parameters, found.precision.bytes_read)
+            None if model is None else (model.parameters, model.precision.bytes_read)
         ) == (
             None if expected is None else (pytest.approx(expected[0]), expected[1])
         ), name
@@ -318,6 +330,12 @@ def test_what_is_no_hardware_or_size_is_refused_with_what_is_allowed() -> None:
     )
 
 
+def observed_step(seconds: float, batch: float = 4, **more: float) -> ObservedStep:
+    """A step of `seconds`; by default each has a draft of K=3, and none a prompt."""
+    usual = {"share": 1.0, "emitted": 2.5, "prompts_per_token": 0.0}
+    return ObservedStep(seconds, batch, 3, **(usual | more))
+
+
 class TestDeployed:
     """Which profile is used once the server is seen."""
 
@@ -330,11 +348,11 @@ class TestDeployed:
         **more: object,
     ) -> object:
         shape = parse_model(given) if given else None
-        speculation = Speculation(True, **{"method": "eagle3", **more})  # type: ignore[arg-type]
+        speculation = Speculation(True, **{"method": "eagle3", **more})
         costs = CostSettings(
             BUILTIN["eagle3"], None, Hardware(*parse_machine("h100"), shape)
         )
-        return deployed(costs, speculation, model, "vllm-v1", version)
+        return deployed(costs, speculation, model, "vllm-v1", version=version)
 
     @pytest.mark.parametrize(
         ("model", "given"), [("meta-llama/Llama-3.1-8B", None), ("m", "8B")]
@@ -342,18 +360,18 @@ class TestDeployed:
     def test_by_the_served_name_or_the_given_size(
         self, model: str, given: str | None
     ) -> None:
-        found = self.profile(model, given)
-        assert (found.name, found.uncertainty) == (
+        profile = self.profile(model, given)
+        assert (profile.name, profile.uncertainty) == (
             "h100, eagle3",
             SPEEDUP["eagle", "dense"] - 1,
-        )  # type: ignore[attr-defined]
+        )
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
         assert self.profile("m") == replace(BUILTIN["eagle3"], lacking="--cost.model")
         assert (
             self.profile("m", "8B", method="draft_model", draft_model="some/draft").name
             == "eagle3"
-        )  # type: ignore[attr-defined]
+        )
 
     def test_parallel_drafting_is_read(self) -> None:
         """One pass for all positions (P-EAGLE) instead of one each; the interval is
@@ -363,8 +381,8 @@ class TestDeployed:
             self.profile("m", "8B", document=json.dumps({"parallel_drafting": flag}))
             for flag in (False, True)
         )
-        assert parallel.step_times(7, 1)[1] < 0.9 * one_by_one.step_times(7, 1)[1]  # type: ignore[attr-defined]
-        assert parallel.uncertainty > one_by_one.uncertainty  # type: ignore[attr-defined]
+        assert parallel.step_times(7, 1)[1] < 0.9 * one_by_one.step_times(7, 1)[1]
+        assert parallel.uncertainty > one_by_one.uncertainty
 
     @pytest.mark.parametrize("hardware", [None, "h100"])
     def test_llama_cpp_above_one_request_is_unknown(self, hardware: str | None) -> None:
@@ -377,74 +395,66 @@ class TestDeployed:
             machine = None
         costs = CostSettings(BUILTIN["eagle3"], None, machine)
         speculation = Speculation(True, method="eagle3")
-        found = deployed(costs, speculation, "m", "llamacpp")
-        alone, several = (estimate(3.4, 3, batch, found) for batch in (1, 4))
-        assert alone.speedup_low > 1 > several.speedup_low == 0  # type: ignore[operator]
+        profile = deployed(costs, speculation, "m", "llamacpp")
+        alone, several = (estimate(3.4, 3, batch, profile) for batch in (1, 4))
+        assert alone.speedup_low > 1 > several.speedup_low == 0
         assert several.speedup_high == 3.4
         vllm = estimate(3.4, 3, 4, deployed(costs, speculation, "m", "vllm-v1"))
         assert vllm.speedup == several.speedup
-        assert vllm.speedup_low > 0  # type: ignore[operator]
-        calibrated = replace(found, basis=Basis.CALIBRATED)
+        assert vllm.speedup_low > 0
+        calibrated = replace(profile, basis=Basis.CALIBRATED)
         assert calibrated.cost_range(3, 4)[1] < math.inf
 
     def test_the_interval_is_wider_in_a_larger_batch(self) -> None:
         """As a logarithm by 15 % for each doubling; that of other profiles is the same
         for all batches.
         """
-        found = self.profile("m", "8B")
-        error = 1 + found.uncertainty  # type: ignore[attr-defined]
+        profile = self.profile("m", "8B")
+        error = 1 + profile.uncertainty
         for batch, factor in ((1, error), (2, error**1.15), (16, error**1.6)):
-            most = found.step_cost(3, batch) * factor  # type: ignore[attr-defined]
-            assert found.cost_range(3, batch)[1] == pytest.approx(most), (batch, factor)  # type: ignore[attr-defined]
+            dearest = profile.step_cost(3, batch) * factor
+            assert profile.cost_range(3, batch)[1] == pytest.approx(dearest), (
+                batch,
+                factor,
+            )
         generic = BUILTIN["eagle3"]
         assert generic.cost_range(3, 16)[1] == generic.step_cost(3, 16) * (
             1 + generic.uncertainty
         )
 
-    def test_an_observed_step_is_used_as_it_is(self) -> None:
+    @pytest.mark.parametrize("factor", [0.9, 1.0, 2.0])
+    @pytest.mark.parametrize(
+        ("size", "where", "power"), [("8B", "dense", 0.0), ("30B-A3B", "experts", 0.4)]
+    )
+    def test_an_observed_step_is_used_as_it_is(
+        self, size: str, where: str, power: float, factor: float
+    ) -> None:
         """With the error of the plain step around it; a plain step takes no longer than
         one with drafts.
 
         For a mixture of experts, a power of what it exceeds its model by is the plain
         one's.
         """
-        for size, where, power in (("8B", "dense", 0.0), ("30B-A3B", "experts", 0.4)):
-            found = self.profile("m", size)
-            plain, drafting = found.step_times(3, 4)  # type: ignore[attr-defined]
-            for factor in (0.9, 1.0, 2.0):
-                step = ObservedStep(
-                    factor * drafting,
-                    4,
-                    3,
-                    share=1.0,
-                    emitted=2.5,
-                    prompts_per_token=0.0,
-                )
-                observed = with_observed_step(found, step)  # type: ignore[attr-defined]
-                cost = max(1.0, factor * drafting / (plain * factor**power))
-                assert observed.basis is Basis.OBSERVED, (size, where, power)
-                assert observed.step_cost(3, 4) == pytest.approx(cost), (
-                    size,
-                    where,
-                    power,
-                )
-                low, high = PLAIN[where]
-                assert observed.cost_range(3, 4) == pytest.approx(
-                    (max(1.0, cost / high), cost / low)
-                ), (size, where, power)
+        profile = self.profile("m", size)
+        plain, drafting = profile.step_times(3, 4)
+        observed = with_observed_step(profile, observed_step(factor * drafting))
+        cost = max(1.0, factor * drafting / (plain * factor**power))
+        low, high = PLAIN[where]
+        assert observed.basis is Basis.OBSERVED
+        assert observed.step_cost(3, 4) == pytest.approx(cost)
+        assert observed.cost_range(3, 4) == pytest.approx(
+            (max(1.0, cost / high), cost / low)
+        )
+
+    def test_drafts_that_seem_free_have_no_known_cost(self) -> None:
+        """Or the largest K would be advised."""
         dense = self.profile("m", "8B")
-        plain, _ = dense.step_times(3, 4)  # type: ignore[attr-defined]
-        short = ObservedStep(
-            0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
-        )
-        free = with_observed_step(dense, short)  # type: ignore[attr-defined]
+        plain, _ = dense.step_times(3, 4)
+        free = with_observed_step(dense, observed_step(0.85 * plain))
+        costly = with_observed_step(dense, observed_step(1.05 * plain))
         assert free.step_cost(3, 4) == free.step_cost(6, 4) == 1.0
-        assert "what drafts cost is not known" in free.contradiction, (
-            "or the largest K would be advised"
-        )
-        assert not with_observed_step(
-            dense, replace(short, seconds=1.05 * plain)
-        ).contradiction  # type: ignore[attr-defined]
+        assert "what drafts cost is not known" in free.contradiction
+        assert not costly.contradiction
 
     def test_an_observed_step_has_the_first_passes_of_steps_without_drafts(
         self,
@@ -452,11 +462,12 @@ class TestDeployed:
         """Half of the steps have K=0 beside a drafter, and all extra cost is twice that
         of the model.
         """
-        found = replace(self.profile("m", "8B"), idles=True)  # type: ignore[type-var]
-        plain, _ = found.step_times(3, 8)  # type: ignore[attr-defined]
-        drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1  # type: ignore[attr-defined]
+        profile = replace(self.profile("m", "8B"), idles=True)
+        plain, _ = profile.step_times(3, 8)
+        drafted, undrafted = profile.step_cost(3, 8) - 1, profile.idle_cost(8) - 1
         seconds = plain * (1 + 2 * (drafted + undrafted) / 2)
-        observed = with_observed_step(found, ObservedStep(seconds, 8, 3, 0.5, 2.5, 0.0))  # type: ignore[attr-defined]
+        step = observed_step(seconds, batch=8, share=0.5)
+        observed = with_observed_step(profile, step)
         assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
         assert observed.idle_cost(8) == pytest.approx(1 + 2 * undrafted)
 
@@ -466,33 +477,24 @@ class TestDeployed:
         """The hardware is another than given, so nothing is known of a plain step:
         drafts are not free.
         """
-        found = self.profile("m", "8B")
-        plain, _ = found.step_times(3, 4)  # type: ignore[attr-defined]
-        short = ObservedStep(
-            0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
-        )
-        other = with_observed_step(found, short)  # type: ignore[attr-defined]
+        profile = self.profile("m", "8B")
+        plain, _ = profile.step_times(3, 4)
+        contradicted = with_observed_step(profile, observed_step(0.4 * plain))
         experts = self.profile("m", "30B-A3B")
-        plain_experts, _ = experts.step_times(3, 4)  # type: ignore[attr-defined]
+        plain_experts, _ = experts.step_times(3, 4)
         # Of experts, the plain step follows the observed one: at 0.65 of the model, it
         # is shorter as well.
         for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
-            step = ObservedStep(
-                share * plain_experts,
-                4,
-                3,
-                share=1.0,
-                emitted=2.5,
-                prompts_per_token=0.0,
-            )
-            assert with_observed_step(experts, step).basis is basis, (share, basis)  # type: ignore[attr-defined]
-        speedup = estimate(2.5, 3, 4, other)
+            step = observed_step(share * plain_experts)
+            assert with_observed_step(experts, step).basis is basis, share
+        speedup = estimate(2.5, 3, 4, contradicted)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
         assert (
-            "by the model of the hardware a plain one at least" in other.contradiction
+            "by the model of the hardware a plain one at least"
+            in contradicted.contradiction
         )
-        assert how_to_know(Basis.MODELLED, other).startswith(
+        assert how_to_know(Basis.MODELLED, contradicted).startswith(
             "check --cost.hardware and --cost.model, run"
         )
 
@@ -503,50 +505,34 @@ class TestDeployed:
         A step contradicts its model only outside of what no prompt and all prompts
         would make of it.
         """
-        found = self.profile("m", "8B")
-        plain, drafting = found.step_times(3, 4)  # type: ignore[attr-defined]
-        of_plain = 4 * 100 * found.physical.prompt_token_seconds()  # type: ignore[attr-defined]
+        profile = self.profile("m", "8B")
+        plain, drafting = profile.step_times(3, 4)
+        of_plain = 4 * 100 * profile.physical.prompt_token_seconds()
+        prompts = drafting + 2.5 * of_plain
         assert 2.5 * of_plain > drafting
-        for seconds, contradicts in (
-            (drafting, False),
-            (drafting + 2.5 * of_plain, False),
-            (0.5 * drafting, True),
-            (2 * (drafting + 2.5 * of_plain), True),
-        ):
-            step = ObservedStep(
-                seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0
-            )
-            said = with_observed_step(found, step).contradiction  # type: ignore[attr-defined]
-            assert (
-                said != "" and "what drafts cost is not known" not in said
-            ) is contradicts, (seconds, contradicts)
-        whole = ObservedStep(
-            drafting + 2.5 * of_plain,
-            4,
-            3,
-            share=1.0,
-            emitted=2.5,
-            prompts_per_token=100.0,
-        )
-        least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
-        assert with_observed_step(found, whole).cost_range(3, 4)[0] == pytest.approx(
-            least
-        )  # type: ignore[attr-defined]
+
+        def contradicts(step: ObservedStep) -> bool:
+            said = with_observed_step(profile, step).contradiction
+            return said != "" and "what drafts cost is not known" not in said
+
+        contradicted = [
+            contradicts(observed_step(seconds, prompts_per_token=100.0))
+            for seconds in (drafting, prompts, 0.5 * drafting, 2 * prompts)
+        ]
+        assert contradicted == [False, False, True, True]
+        step = observed_step(prompts, prompts_per_token=100.0)
+        floor = prompts / (plain * PLAIN["dense"][1] + of_plain)
+        lowest, _ = with_observed_step(profile, step).cost_range(3, 4)
+        assert lowest == pytest.approx(floor)
+        half = observed_step(STEP * (plain + drafting) / 2, share=0.5, emitted=1.75)
         # half of the steps are plain
-        for factor, contradicts in ((0.99, False), (1.01, True)):
-            half = factor * STEP * (plain + drafting) / 2
-            step = ObservedStep(
-                half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0
-            )
-            said = with_observed_step(found, step).contradiction  # type: ignore[attr-defined]
-            assert (
-                said != "" and "what drafts cost is not known" not in said
-            ) is contradicts, (factor, contradicts)
+        assert not contradicts(replace(half, seconds=0.99 * half.seconds))
+        assert contradicts(replace(half, seconds=1.01 * half.seconds))
 
     def test_an_old_engine_drafts_slower(self) -> None:
         old = self.profile("m", "8B", version="0.9.2")
         new = self.profile("m", "8B")
-        assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)  # type: ignore[attr-defined]
+        assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)
         assert [
             is_dated(ENGINE_OF["vllm-v1"], text)
             for text in ("0.10.2", "v0.11.0", "", "1.0")
@@ -564,22 +550,21 @@ def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own
     """Half the bandwidth doubles the reading of 8 bits, not of 16; a layer with experts
     takes longer.
     """
-    machine = parse_machine("h100")[1]
-    over = machine.overheads
+    over = H100.overheads
     halved = replace(
-        machine,
+        H100,
         overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2),
     )
     layered = replace(
-        machine, overheads=replace(over, experts_layer=over.experts_layer + 1e-4)
+        H100, overheads=replace(over, experts_layer=over.experts_layer + 1e-4)
     )
 
     def longer(other: Machine, size: str) -> float:
         model = parse_model(size)
-        return other.pass_seconds(model, 1, 1, 0) - machine.pass_seconds(model, 1, 1, 0)
+        return other.pass_seconds(model, 1, 1, 0) - H100.pass_seconds(model, 1, 1, 0)
 
     reading = parse_model("70B:fp8").bytes_read(1) / (
-        machine.accelerator.bandwidth * over.bandwidth_quantized
+        H100.accelerator.bandwidth * over.bandwidth_quantized
     )
     assert longer(halved, "70B:fp8") == pytest.approx(reading, rel=0.01)
     assert longer(layered, "30B-A3B") == pytest.approx(
@@ -595,9 +580,9 @@ def test_the_usual_shape_is_near_published_ones(
     size: float, layers: int, hidden: int
 ) -> None:
     """Layers and hidden size of Llama 3 at 1B, 8B and 70B, within a quarter."""
-    found = from_parameters(size)
-    assert found.layers == pytest.approx(layers, rel=0.25)
-    assert found.hidden == pytest.approx(hidden, rel=0.25)
+    shape = from_parameters(size)
+    assert shape.layers == pytest.approx(layers, rel=0.25)
+    assert shape.hidden == pytest.approx(hidden, rel=0.25)
 
 
 class TestDetails:
@@ -605,17 +590,17 @@ class TestDetails:
 
     def test_they_replace_what_is_usual(self) -> None:
         """Qwen3-30B-A3B by its dimensions is its config.json within a tenth."""
-        known = qwen3_30b_a3b()
+        of_config = published(QWEN3_30B_MOE)
         usual = parse_model("30B-A3B")
-        found = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
-        assert (found.layers, found.kv_values, found.kv_bytes) == (
+        detailed = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
+        assert (detailed.layers, detailed.kv_values, detailed.kv_bytes) == (
             48,
-            known.kv_values,
+            of_config.kv_values,
             1,
         )
-        assert (found.experts, found.used) == (128, 8)
-        assert (found.routed_parameters, found.multiplied_parameters) == (
-            pytest.approx(known.routed_parameters, rel=0.1),
+        assert (detailed.experts, detailed.used) == (128, 8)
+        assert (detailed.routed_parameters, detailed.multiplied_parameters) == (
+            pytest.approx(of_config.routed_parameters, rel=0.1),
             pytest.approx(3e9, rel=0.05),
         )
 
@@ -625,7 +610,6 @@ class TestDetails:
         for details in ("kv=bf16", "kv=fp8"):
             hardware = Hardware(*parse_machine("h100"), with_details(shape, details))
             profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
-            assert profile is not None, details
             short, long = (
                 profile.at_context(tokens).step_times(3, 32)[0]
                 for tokens in (1000, 50_000)
@@ -650,7 +634,7 @@ class TestDetails:
             with_details(parse_model(size), details)
 
     def test_a_config_has_all_but_the_precision_of_the_cache(self) -> None:
-        shape = qwen3_30b_a3b()
+        shape = published(QWEN3_30B_MOE)
         assert with_details(shape, "kv=fp8").kv_bytes == 1
         with pytest.raises(ValueError, match=r"layers contradicts the config\.json"):
             with_details(shape, "layers=48")
@@ -661,13 +645,12 @@ def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
     of a half.
     """
     score = script("bench/accuracy/score.py")
-    machine = parse_machine("h100")[1]
     shape = score.decoder("llama-3.1-8b", "bf16")
     assert shape.parameters == pytest.approx(8.03e9 - 2 * 128_256 * 4096, rel=0.01)
     row = {"shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
-    plain = 1000 * machine.pass_seconds(shape, 8, 8, 500)
+    plain = 1000 * H100.pass_seconds(shape, 8, 8, 500)
     verifying = (
-        1000 * machine.pass_seconds(shape, 32, 8, 500) * machine.overheads.verification
+        1000 * H100.pass_seconds(shape, 32, 8, 500) * H100.overheads.verification
     )
     rows = [
         {**row, "milliseconds": {1: factor * plain, 4: 2 * verifying}}
@@ -689,10 +672,10 @@ def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
     random = Random(1)
     held = 0
     for _ in range(4000):
-        *known, new = (random.gauss(0.1, 0.2) for _ in range(8))
-        centre = sum(known) / len(known)
+        *errors, new = (random.gauss(0.1, 0.2) for _ in range(8))
+        centre = sum(errors) / len(errors)
         held += abs(new - centre) < score.reach(
-            [[error] for error in known], centre, len(known) - 1
+            [[error] for error in errors], centre, len(errors) - 1
         )
     assert held / 4000 == pytest.approx(0.9, abs=0.02)
     assert score.reach([[0.5] * 100, [0.1]], 0.0, 5) == pytest.approx(
@@ -714,9 +697,7 @@ def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
 
 def test_the_table_is_of_every_kind_of_deployment() -> None:
     """No method of vLLM and no deployment is without an interval."""
-    assert set(SPEEDUP) == {
-        (method, where) for method in METHOD_FAMILIES for where in REGIMES
-    }
+    assert set(SPEEDUP) == set(product(METHOD_FAMILIES, REGIMES))
     assert {
         method_family(method)
         for method in ("draft_model", "ngram", "suffix", "mlp_speculator")

@@ -76,26 +76,30 @@ def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(
 ) -> None:
     fixed = replace(ON_GPU, until=(0, 40))
     monkeypatch.setattr(module, "PROBLEMS", (fixed,))
-    found = {
+    problems = {
         text: known_problems(DeploymentFacts("ngram_gpu", version=text))
         for text in ("0.39.1", "0.40.0", "")
     }
-    assert found == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}
+    assert problems == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}
     assert ", since 0.17, fixed in 0.40; " in fixed.reference
 
 
-def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
-    activity = Activity(ActivityState.IDLE)
-    case = Case(
-        activity,
+def idle(method: str) -> Case:
+    """A vLLM at rest that drafts three tokens by this method."""
+    return Case(
+        Activity(ActivityState.IDLE),
         None,
-        Counters(),
-        3,
-        "ngram_gpu",
-        BUILTIN["unknown"],
-        Thresholds(),
-        ENGINE_OF["vllm-v1"],
+        counters=Counters(),
+        k=3,
+        method=method,
+        profile=BUILTIN["unknown"],
+        thresholds=Thresholds(),
+        engine=ENGINE_OF["vllm-v1"],
     )
+
+
+def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
+    case = idle("ngram_gpu")
     hint = Finding(Severity.HINT, ON_GPU.text, f"{ON_GPU.action} ({ON_GPU.reference}.)")
 
     assert hint in find(case)
@@ -131,15 +135,6 @@ def test_a_tree_has_branches_and_a_chain_has_none(
     speculation = parse_speculation(json.dumps(config))
     assert speculation.tree is branches
 
-    case = Case(
-        Activity(ActivityState.IDLE),
-        None,
-        Counters(),
-        3,
-        "eagle3",
-        BUILTIN["eagle3"],
-        Thresholds(),
-        ENGINE_OF["vllm-v1"],
-    )
-    found = {finding.text for finding in find(replace(case, speculation=speculation))}
-    assert (TREE.text in found) is branches
+    findings = find(replace(idle("eagle3"), speculation=speculation))
+    texts = {finding.text for finding in findings}
+    assert (TREE.text in texts) is branches

@@ -5,6 +5,7 @@ move it.
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -142,7 +143,7 @@ class TestExtremes:
         advice = judged(
             settings_for(PROFILES["ngram"], "ngram", k), (2_000.0,) * k, 2_000
         ).advice
-        assert advice.num_speculative_tokens >= k  # type: ignore[operator]
+        assert advice.num_speculative_tokens >= k
 
     @given(
         st.lists(st.just(0.0) | st.floats(1e-9, 1), min_size=1, max_size=16),
@@ -158,13 +159,8 @@ class TestExtremes:
         k = len(conditional)
         positions = expected(survival_of(conditional), drafts)
         tokens = max(sum(positions), drafts * k * full)
-        result = judged(
-            settings_for(fit(BUILTIN[name], None), "", k),
-            positions,
-            drafts,
-            batch,
-            tokens,
-        )
+        settings = settings_for(fit(BUILTIN[name], None), "", k)
+        result = judged(settings, positions, drafts, batch, draft_tokens=tokens)
 
         assert_sound(result)
         assert 0 <= (result.advice.num_speculative_tokens or 0) <= max(2 * k, 3)
@@ -235,7 +231,7 @@ WINDOW = 300.0
 
 
 def advised_over_time(
-    name: str, conditional: Sequence[float], batch: float, drafts: int, polls: int
+    name: str, conditional: Sequence[float], batch: float, *, drafts: int, polls: int
 ) -> list[tuple[str, int | None]]:
     """Every advice that was published, without repetitions, polled once a window."""
     rng = Random(1)
@@ -273,7 +269,9 @@ class TestOverTime:
         """
         name, _, batch, conditional = BOUNDARIES[boundary]
         polls = int(days * 86_400 / WINDOW)
-        published = advised_over_time(name, conditional, batch, drafts, polls)
+        published = advised_over_time(
+            name, conditional, batch, drafts=drafts, polls=polls
+        )
 
         assert len(published) <= 2, f"{len(published)} changes, such as {published[:6]}"
 
@@ -287,7 +285,7 @@ class TestOverTime:
         actions = []
         for restarts in (False, False, True, False):
             if restarts:
-                server = Server(server.settings, 4, 8, server.time, server.states)
+                server = replace(server, drafts=0.0, draft_tokens=0.0)
                 server.poll(after=30)
             server.add(300, acceptance)
             actions.append(server.poll(after=30).advice.action)

@@ -25,8 +25,8 @@ def test_leviathan_theorem_3_8(a: float, cost: float, k: int) -> None:
     1)) times as fast.
     """
     profile = CostProfile("by theory", TargetCost(1.0), DraftCost(per_position=cost))
-    found = estimate(expected_tokens(a, k), k, 1, profile).speedup
-    assert found == pytest.approx((1 - a ** (k + 1)) / ((1 - a) * (k * cost + 1))), (
+    speedup = estimate(expected_tokens(a, k), k, 1, profile).speedup
+    assert speedup == pytest.approx((1 - a ** (k + 1)) / ((1 - a) * (k * cost + 1))), (
         a,
         cost,
         k,
@@ -59,9 +59,13 @@ class TestIssue20780:
         method, column = DRAFTERS[profile]
         for k, row in ISSUE_20780.items():
             length, milliseconds = row[column:][:2]
-            found = estimate(length, k, 1.0, BUILTIN[profile])
-            assert found.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04), k
-            assert found.speedup_low < PLAIN_MS / milliseconds < found.speedup_high, k
+            estimated = estimate(length, k, 1.0, BUILTIN[profile])
+            assert estimated.speedup == pytest.approx(
+                PLAIN_MS / milliseconds, rel=0.04
+            ), k
+            assert (
+                estimated.speedup_low < PLAIN_MS / milliseconds < estimated.speedup_high
+            ), k
             each = (length - 1) / k  # the total counts, not how it is spread
             result = judged(
                 settings_for(BUILTIN[profile], method, k), (1e5 * each,) * k, 1e5
@@ -93,17 +97,17 @@ class TestIssue20780:
                 first_share,
                 drafts,
             )
-            found = judged(
+            advice = judged(
                 settings_for(BUILTIN[profile], method, 7),
                 expected(survival, drafts),
                 drafts,
             )
-            assert (found.advice.action, found.advice.num_speculative_tokens) == (
+            assert (advice.advice.action, advice.advice.num_speculative_tokens) == (
                 Action.DECREASE_K,
                 best,
             ), (first_share, drafts)
             assert (
-                f'"num_speculative_tokens": {best}' in found.advice.speculative_config
+                f'"num_speculative_tokens": {best}' in advice.advice.speculative_config
             ), (first_share, drafts)
 
 
@@ -133,8 +137,8 @@ def test_break_even_by_batch_size(profile: str) -> None:
     column, ks = BREAK_EVEN_COLUMNS[profile]
     assert BUILTIN[profile].context_tokens == 1000
     for batch, row in BREAK_EVEN.items():
-        found = [BUILTIN[profile].step_cost(k, batch) for k in ks]
-        assert found == pytest.approx(row[column], rel=0.02), batch
+        costs = [BUILTIN[profile].step_cost(k, batch) for k in ks]
+        assert costs == pytest.approx(row[column], rel=0.02), batch
 
 
 class TestChen:
@@ -167,18 +171,18 @@ class TestChen:
         ratio.
         """
         assert pytest.approx(length, abs=0.005) == self.LOOP_MS / ms_per_token
-        found = estimate(length, 4, 1.0, self.PROFILE).speedup
+        speedup = estimate(length, 4, 1.0, self.PROFILE).speedup
 
-        assert found == pytest.approx(self.PLAIN_MS / ms_per_token, rel=0.002)
-        assert found == pytest.approx(published, rel=0.03)
+        assert speedup == pytest.approx(self.PLAIN_MS / ms_per_token, rel=0.002)
+        assert speedup == pytest.approx(published, rel=0.03)
 
 
 def rules_for(
     profile: CostProfile = BUILTIN["unknown"], **measured: Any
 ) -> dict[str, Rule]:
     """What the published rules say of a window, by their names."""
-    found = apply_rules(Measures(window="5m", **measured), profile, Thresholds())
-    return {rule.name: rule for rule in found}
+    rules = apply_rules(Measures(window="5m", **measured), profile, Thresholds())
+    return {rule.name: rule for rule in rules}
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,8 @@ def test_every_batch_has_the_best_k(
                     for k, length in enumerate(values, 1)
                 ),
             ]
-            assert speedups[row.num_speculative_tokens] >= max(speedups) * (1 - 1e-9), (
-                batch
-            )
+            scheduled = speedups[row.num_speculative_tokens]
+            assert scheduled >= max(speedups) * (1 - 1e-9), (row, batch)
 
 
 def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
@@ -82,13 +81,13 @@ def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
     """
     free = CostProfile("free", TargetCost(1.0))
     gains = {0.0: [2], 0.099: [2], 0.101: [1]}
-    found = {
+    schedules = {
         gain: make_schedule((1.5, 1.65), free, prefer=1, minimum_gain=gain)
         for gain in gains
     }
     assert {
         gain: [row.num_speculative_tokens for row in rows]
-        for gain, rows in found.items()
+        for gain, rows in schedules.items()
     } == gains
 
     dear = CostProfile("dear", TargetCost(1.0), DraftCost(fixed=1.0))

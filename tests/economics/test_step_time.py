@@ -3,15 +3,16 @@ them.
 """
 
 import random
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 
 import pytest
 
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile
 from vllm_specdec_exporter.economics.hardware import parse_machine
-from vllm_specdec_exporter.economics.model import parse_model
+from vllm_specdec_exporter.economics.model_names import parse_model
 from vllm_specdec_exporter.economics.profiles import (
     Hardware,
     for_method,
@@ -45,20 +46,31 @@ def seconds(batch: float, kv_cache: float = 0.0) -> float:
     return FIXED + PER_REQUEST * batch + PER_KV_CACHE * kv_cache
 
 
+def taken(
+    batches: Iterable[float], time: Callable[[float], float] = seconds
+) -> list[StepInterval]:
+    return [StepInterval(time(batch), batch) for batch in batches]
+
+
+def noisy(chance: random.Random, share: float) -> Callable[[float], float]:
+    """True times with a noise of this share of them."""
+    return lambda batch: seconds(batch) * chance.lognormvariate(0, share)
+
+
 def learned(intervals: list[StepInterval]) -> tuple[StepRegression, float]:
-    times = StepRegression()
-    now = 0.0
+    regression = StepRegression()
+    time = 0.0
     for interval in intervals:
-        now += 5.0
-        times = times.add(interval, 3.0, now)
-    return times, now
+        time += 5.0
+        regression = regression.add(interval, 3.0, time)
+    return regression, time
 
 
 def fitted(intervals: list[StepInterval]) -> StepFit:
-    times, now = learned(intervals)
-    found = times.fit(now)
-    assert isinstance(found, StepFit), found
-    return found
+    regression, time = learned(intervals)
+    line = regression.fit(time)
+    assert isinstance(line, StepFit), line
+    return line
 
 
 def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
@@ -74,26 +86,22 @@ def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
             StepInterval(true * (10 if chance.random() < 0.02 else 1), batch)
         )
 
-    found = fitted(intervals)
+    line = fitted(intervals)
 
     for batch in (2, 8, 32, 60):
-        assert found.seconds(batch) == pytest.approx(seconds(batch), rel=0.03), batch
-    assert found.batches[0] < 2 < 50 < found.batches[1]
+        assert line.seconds(batch) == pytest.approx(seconds(batch), rel=0.03), batch
+    assert line.batches[0] < 2 < 50 < line.batches[1]
 
 
 def test_the_published_error_covers_the_truth() -> None:
     """Few noisy intervals: 95 lines of 100 are within their error of the truth at every
     batch size.
     """
-    (metric,) = [one for one in METRICS if one.name == "step_fit_error_ratio"]
+    (metric,) = [row for row in METRICS if row.name == "step_fit_error_ratio"]
     covered = 0
     for seed in range(200):
         chance = random.Random(seed)
-        intervals = [
-            StepInterval(seconds(batch) * chance.gauss(1, 0.1), batch)
-            for batch in BATCHES * 3
-        ]
-        line = fitted(intervals)
+        line = fitted(taken(BATCHES * 3, noisy(chance, 0.1)))
         ((_, error),) = metric.samples(SimpleNamespace(steps=SimpleNamespace(fit=line)))
         covered += all(
             abs(line.seconds(batch) / seconds(batch) - 1) <= error for batch in BATCHES
@@ -109,10 +117,10 @@ def test_the_kv_cache_is_told_apart_where_its_use_varies() -> None:
         kv_cache = 0.05 + 0.8 * (round(batch) % 7) / 7
         intervals.append(StepInterval(seconds(batch, kv_cache), batch, kv_cache))
 
-    found = fitted(intervals)
+    line = fitted(intervals)
 
-    assert found.per_kv_cache == pytest.approx(PER_KV_CACHE, rel=0.1)
-    assert found.seconds(16, 0.9) == pytest.approx(seconds(16, 0.9), rel=0.05)
+    assert line.per_kv_cache == pytest.approx(PER_KV_CACHE, rel=0.1)
+    assert line.seconds(16, 0.9) == pytest.approx(seconds(16, 0.9), rel=0.05)
 
 
 def test_an_engine_that_changed_is_learned_anew() -> None:
@@ -123,17 +131,19 @@ def test_an_engine_that_changed_is_learned_anew() -> None:
 
     def at(factor: float, count: int) -> list[StepInterval]:
         batches = [chance.uniform(1, 32) for _ in range(count)]
-        return [StepInterval(seconds(batch) * factor, batch) for batch in batches]
+        return taken(batches, lambda batch: factor * seconds(batch))
 
-    found = fitted(at(1.0, 500) + at(2.0, round(6 * HALF_LIFE / 5)))
+    line = fitted(at(1.0, 500) + at(2.0, round(6 * HALF_LIFE / 5)))
 
-    assert found.seconds(10) == pytest.approx(2 * seconds(10), rel=0.03)
+    assert line.seconds(10) == pytest.approx(2 * seconds(10), rel=0.03)
 
 
+DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) * 9
+THROTTLED = {2.0: 2.5, 16.0: 2.5}
 REFUSED = {
     "nothing observed": ([], "no steps observed"),
     "one batch size": (
-        [StepInterval(seconds(8), 8.0)] * 50,
+        taken([8.0] * 50),
         "only batch sizes of 8.0 to 8.0 observed",
     ),
     "prefill": (
@@ -142,83 +152,67 @@ REFUSED = {
     ),
     "no time": ([StepInterval(float("nan"), 8.0)] * 50, "no step time in the interval"),
     "steps that get shorter": (
-        [
-            StepInterval(seconds(40 - batch), float(batch))
-            for batch in (1, 2, 4, 8, 16, 32)
-        ]
-        * 9,
+        taken(DOUBLING, lambda batch: seconds(40 - batch)),
         "step time does not rise with the batch",
     ),
     "steps that begin below 0": (
-        [
-            StepInterval(0.01 * (batch - 0.9), float(batch))
-            for batch in (1, 2, 4, 8, 16, 32)
-        ]
-        * 9,
+        taken(DOUBLING, lambda batch: 0.01 * (batch - 0.9)),
         "step time rises more steeply than the batch",
     ),
     "a single time for each of two batch sizes": (
-        [StepInterval(seconds(batch), batch) for batch in (2.0, 4.0)],
+        taken((2.0, 4.0)),
         "too few intervals to tell how much the step times scatter",
     ),
     "scatter": (
         [
-            StepInterval(
-                seconds(2.0 + 2 * (i % 2)) * (0.2, 1.8)[i // 2 % 2], 2.0 + 2 * (i % 2)
-            )
-            for i in range(6)
+            StepInterval(seconds(batch) * factor, batch)
+            for factor in (0.2, 1.8, 0.2)
+            for batch in (2.0, 4.0)
         ],
         "step times scatter: the line is known within",
     ),
     "throttling": (
-        [
-            StepInterval(seconds(b) * (2.5 if b in (2, 16) else 1), float(b))
-            for b in (1, 2, 4, 8, 16, 32)
-        ]
-        * 9,
+        taken(DOUBLING, lambda batch: seconds(batch) * THROTTLED.get(batch, 1)),
         "from a line over the batch size",
     ),
 }
 
 
-def test_a_line_through_two_bins_claims_no_more_than_they_can_tell() -> None:
-    """Noise of 5 to 20 %: at most 7 % of the runs are off by more than their error."""
-    for noise in (0.05, 0.2):
-        for count in (12, 40):
-            missed = 0
-            runs = 0
-            for seed in range(100):
-                chance = random.Random(seed)
-                batches = [chance.choice((2.0, 4.0)) for _ in range(count)]
-                times, now = learned(
-                    [
-                        StepInterval(seconds(b) * chance.lognormvariate(0, noise), b)
-                        for b in batches
-                    ]
-                )
-                found = times.fit(now)
-                if isinstance(found, StepFit):
-                    runs += 1
-                    missed += abs(found.seconds(2) / seconds(2) - 1) > found.error
-            assert runs > 50, (noise, count)
-            assert missed <= 0.07 * runs, (noise, count)
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+@pytest.mark.parametrize("count", [12, 40])
+def test_a_line_through_two_bins_claims_no_more_than_they_can_tell(
+    count: int, noise: float
+) -> None:
+    """At most 7 % of the runs are off by more than their error."""
+    missed = 0
+    runs = 0
+    for seed in range(100):
+        chance = random.Random(seed)
+        batches = [chance.choice((2.0, 4.0)) for _ in range(count)]
+        regression, time = learned(taken(batches, noisy(chance, noise)))
+        line = regression.fit(time)
+        if isinstance(line, StepFit):
+            runs += 1
+            missed += abs(line.seconds(2) / seconds(2) - 1) > line.error
+    assert runs > 50
+    assert missed <= 0.07 * runs
 
 
-def test_what_shows_no_line_is_refused_with_the_reason() -> None:
-    for case, (intervals, reason) in REFUSED.items():
-        times, now = learned(intervals)
-        assert reason in str(times.fit(now)), case
+@pytest.mark.parametrize(("intervals", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_shows_no_line_is_refused_with_the_reason(
+    intervals: list[StepInterval], reason: str
+) -> None:
+    regression, time = learned(intervals)
+    assert reason in str(regression.fit(time))
 
 
 def test_another_k_starts_anew() -> None:
-    times, now = learned(
-        [StepInterval(seconds(batch), float(batch)) for batch in (1, 2, 4, 8)]
-    )
-    assert isinstance(times.fit(now), StepFit)
+    regression, time = learned(taken((1.0, 2.0, 4.0, 8.0)))
+    assert isinstance(regression.fit(time), StepFit)
 
-    times = times.add(StepInterval(0.02, 4.0), 5.0, now + 5)
+    regression = regression.add(StepInterval(0.02, 4.0), 5.0, time + 5)
 
-    assert (times.k, len(times.bins)) == (5, 1)
+    assert (regression.k, len(regression.bins)) == (5, 1)
 
 
 def test_memory_is_bounded_and_old_intervals_end() -> None:
@@ -227,10 +221,10 @@ def test_memory_is_bounded_and_old_intervals_end() -> None:
     """
     chance = random.Random(1)
     batches = [chance.uniform(1, 1024) for _ in range(5000)]
-    times, now = learned([StepInterval(seconds(batch), batch) for batch in batches])
+    regression, time = learned(taken(batches))
 
-    assert len(times.bins) <= 21
-    assert times.fit(now + 86400) == "no steps observed"
+    assert len(regression.bins) <= 21
+    assert regression.fit(time + 86400) == "no steps observed"
 
 
 K = 3
@@ -244,71 +238,86 @@ def steps(
     """Steps of 10 ms and `slope` for each request without drafts; half as long again
     with them.
     """
-    found = EngineSteps()
+    learned_steps = EngineSteps()
     for time in range(20):
-        for batch in plain:
-            found = found.add(StepInterval(0.010 + slope * batch, batch), 0, 5.0 * time)
-        for batch in drafting:
-            found = found.add(
-                StepInterval(1.5 * (0.010 + slope * batch), batch), K, 5.0 * time
-            )
-    return found
+        for batches, k, factor in ((plain, 0, 1.0), (drafting, K, 1.5)):
+            for batch in batches:
+                step = StepInterval(factor * (0.010 + slope * batch), batch)
+                learned_steps = learned_steps.add(step, k, 5.0 * time)
+    return learned_steps
+
+
+#: With and without drafts at the same batch sizes.
+EVEN = steps((1, 2, 4, 8), (1, 2, 4, 8))
+
+
+def known_hardware(gpu: str, model: str, method: str) -> CostProfile:
+    hardware = Hardware(*parse_machine(gpu), parse_model(model))
+    return hardware_profile(for_method(method), hardware, method=method)
+
+
+def corrected(
+    profile: CostProfile,
+    learned: EngineSteps,
+    batch: float | None = 4.0,
+    *,
+    drafted: float | None = K,
+    method: str = "ngram",
+) -> CostProfile:
+    return correct_by_steps(profile, learned, drafted, batch, 100.0, method)
 
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:
-    profile = for_method("eagle3")
-    found = correct_by_steps(
-        profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0, "ngram"
-    )
-    assert found.basis is Basis.MEASURED
-    assert found.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
-    assert found.uncertainty < 0.1
+    profile = corrected(for_method("eagle3"), EVEN)
+    assert profile.basis is Basis.MEASURED
+    assert profile.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
+    assert profile.uncertainty < 0.1
 
 
-def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured() -> (
-    None
-):
+@pytest.mark.parametrize("known", [False, True], ids=["generic", "known hardware"])
+def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured(
+    known: bool,
+) -> None:
     """Also with known hardware, whose own error widens with the batch; beyond, it is
     that of a profile.
     """
-    hardware = Hardware(*parse_machine("h100"), parse_model("8B"))
-    for profile in (
-        for_method("ngram"),
-        hardware_profile(for_method("ngram"), hardware, method="ngram"),
-    ):
-        assert profile is not None
-        both = steps((1, 2, 4, 8), (1, 2, 4, 8))
-        found = correct_by_steps(profile, both, K, 8.0, 100.0, "ngram")
-        for batch, error in ((8, found.uncertainty), (100, 0.6)):
-            most = found.step_cost(K, batch) * (1 + error)
-            assert found.cost_range(K, batch)[1] == pytest.approx(most), batch
+    profile = for_method("ngram")
+    if known:
+        profile = known_hardware("h100", "8B", "ngram")
+    measured_profile = corrected(profile, EVEN, 8.0)
+    ends = [measured_profile.cost_range(K, batch)[1] for batch in (8, 100)]
+    measured, beyond = (measured_profile.step_cost(K, batch) for batch in (8, 100))
+    assert ends == pytest.approx(
+        [measured * (1 + measured_profile.uncertainty), beyond * 1.6]
+    )
 
 
 def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
     """A step with drafts takes no less than a plain one: 0.97 of it is within the
     error, 0.9 is not.
     """
-    both = steps((1, 2, 4, 8), (1, 2, 4, 8))
     profile = for_method("ngram")
-    for factor, basis in ((0.97 / 1.5, Basis.MEASURED), (0.9 / 1.5, Basis.MODELLED)):
+
+    def of_plain(share: float) -> CostProfile:
+        """Steps with drafts that take this share of a plain one."""
         bins = tuple(
-            (at, replace(one, seconds=factor * one.seconds))
-            for at, one in both.drafting.bins
+            (at, replace(bin_, seconds=share / 1.5 * bin_.seconds))
+            for at, bin_ in EVEN.drafting.bins
         )
-        shorter = EngineSteps(both.plain, StepRegression(K, bins))
-        found = correct_by_steps(profile, shorter, K, 4.0, 100.0, "ngram")
-        assert found.basis is basis, (factor, basis)
-        assert found.step_cost(K, 4) == (
-            1.0 if basis is Basis.MEASURED else profile.step_cost(K, 4)
-        ), (factor, basis)
+        return corrected(profile, EngineSteps(EVEN.plain, StepRegression(K, bins)))
+
+    free = of_plain(0.97)
+    assert (free.basis, free.step_cost(K, 4)) == (Basis.MEASURED, 1.0)
+    contradicted = of_plain(0.9)
+    assert contradicted.basis is Basis.MODELLED
+    assert contradicted.step_cost(K, 4) == profile.step_cost(K, 4)
 
 
-def test_a_draft_model_has_no_plain_steps() -> None:
+@pytest.mark.parametrize("method", ["eagle3", "draft_model", "mtp", ""])
+def test_a_draft_model_has_no_plain_steps(method: str) -> None:
     """With K=0 in a schedule, vLLM still runs its first pass."""
-    both = steps((1, 2, 4, 8), (1, 2, 4, 8))
-    for method in ("eagle3", "draft_model", "mtp", ""):
-        found = correct_by_steps(for_method("eagle3"), both, K, 4.0, 100.0, method)
-        assert found.basis is Basis.MODELLED, method
+    profile = corrected(for_method("eagle3"), EVEN, method=method)
+    assert profile.basis is Basis.MODELLED
 
 
 def test_it_is_not_extrapolated() -> None:
@@ -316,11 +325,9 @@ def test_it_is_not_extrapolated() -> None:
     profile holds.
     """
     profile = for_method("eagle3")
-    found = steps((1, 2, 4), (4, 8, 16))
-    assert (
-        correct_by_steps(profile, found, K, 4.0, 100.0, "ngram").basis is Basis.MEASURED
-    )
-    assert correct_by_steps(profile, found, K, 12.0, 100.0, "ngram") is profile
+    learned_steps = steps((1, 2, 4), (4, 8, 16))
+    assert corrected(profile, learned_steps).basis is Basis.MEASURED
+    assert corrected(profile, learned_steps, 12.0) is profile
 
 
 def test_steps_with_drafts_alone_give_the_slope() -> None:
@@ -328,19 +335,18 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
     profile = for_method("eagle3")
     rise = {}
     for slope in (0.0001, 0.001):
-        found = correct_by_steps(
-            profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0, "ngram"
-        )
-        assert found.basis is Basis.MODELLED, slope
+        sloped = corrected(profile, steps((), (1, 8, 64), slope), 8.0)
+        assert sloped.basis is Basis.MODELLED, slope
         times = [
-            found.step_times(K, 1)[1]
-            + found.load * (found.step_times(K, batch)[1] - found.step_times(K, 1)[1])
+            sloped.step_times(K, 1)[1]
+            + sloped.load
+            * (sloped.step_times(K, batch)[1] - sloped.step_times(K, 1)[1])
             for batch in (1, 64)
         ]
         assert times[1] / times[0] == pytest.approx(
             (0.010 + slope * 64) / (0.010 + slope), rel=0.05
         ), slope
-        rise[slope] = found.step_cost(K, 64) / found.step_cost(K, 1)
+        rise[slope] = sloped.step_cost(K, 64) / sloped.step_cost(K, 1)
     assert rise[0.001] > rise[0.0001]
 
 
@@ -348,9 +354,7 @@ def test_a_token_takes_no_less_than_no_time_with_a_learned_slope() -> None:
     """The second token of a drafter with a single pass costs nothing, which a steep
     slope turns negative.
     """
-    hardware = Hardware(*parse_machine("l40s"), parse_model("1.7B"))
-    flat = hardware_profile(for_method("dflash"), hardware, method="dflash")
-    assert flat is not None
+    flat = known_hardware("l40s", "1.7B", "dflash")
     steep = replace(flat.at_context(300.0), load=4.0)
     window = Measures(
         window="5m",
@@ -365,52 +369,46 @@ def test_a_token_takes_no_less_than_no_time_with_a_learned_slope() -> None:
     assert rule.text == "position 1 gives 0.40 tokens for the time of 0.00 plain steps"
 
 
-def test_what_shows_nothing_leaves_the_profile() -> None:
-    """Nothing learned, another K, no drafts, drafts at one batch size only.
+def test_a_slope_by_which_plain_steps_take_longer_leaves_the_profile() -> None:
+    """With a long context, the time of verification hardly rises with the batch."""
+    flat = known_hardware("a100", "70B", "ngram").at_context(16_000.0)
+    assert corrected(flat, steps((), (3, 5, 8), 4e-5), 7.0) is flat
 
-    Nor does a slope of steps with drafts with which plain ones would take longer: with
-    a long context, the time of verification hardly rises with the batch.
-    """
-    hardware = Hardware(*parse_machine("a100"), parse_model("70B"))
-    flat = hardware_profile(for_method("ngram"), hardware, method="ngram")
-    assert flat is not None
-    flat = flat.at_context(16_000.0)
-    assert (
-        correct_by_steps(flat, steps((), (3, 5, 8), 4e-5), K, 7.0, 100.0, "ngram")
-        is flat
-    )
+
+@pytest.mark.parametrize(
+    ("learned_steps", "drafted", "batch"),
+    [
+        pytest.param(EngineSteps(), K, 4.0, id="nothing learned"),
+        pytest.param(
+            EngineSteps(EVEN.drafting, replace(EVEN.plain, k=K)), K, 4.0, id="swapped"
+        ),
+        pytest.param(EVEN, 5, 4.0, id="another K"),
+        pytest.param(EVEN, None, None, id="no drafts"),
+        pytest.param(steps((1, 2, 4), (4, 4, 4)), K, 4.0, id="one batch size"),
+    ],
+)
+def test_what_shows_nothing_leaves_the_profile(
+    learned_steps: EngineSteps, drafted: float | None, batch: float | None
+) -> None:
     profile = for_method("eagle3")
-    both = steps((1, 2, 4), (1, 2, 4))
-    for learned_steps, drafted, batch in (
-        (EngineSteps(), K, 4.0),
-        (EngineSteps(both.drafting, replace(both.plain, k=K)), K, 4.0),
-        (both, 5, 4.0),
-        (both, None, None),
-        (steps((1, 2, 4), (4, 4, 4)), K, 4.0),
-    ):
-        assert (
-            correct_by_steps(profile, learned_steps, drafted, batch, 100.0, "ngram")
-            is profile
-        ), (learned_steps, drafted, batch)
+    assert corrected(profile, learned_steps, batch, drafted=drafted) is profile
 
 
 def test_a_calibrated_profile_keeps_its_slope() -> None:
-    profile = for_method("eagle3")
-    calibrated = profile.__class__(
-        profile.name, profile.target, profile.draft, basis=Basis.CALIBRATED
-    )
-    assert (
-        correct_by_steps(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0, "ngram")
-        is calibrated
-    )
+    calibrated = replace(for_method("eagle3"), basis=Basis.CALIBRATED)
+    assert corrected(calibrated, steps((), (1, 8, 64)), 8.0) is calibrated
 
 
 def test_few_drafts_are_neither() -> None:
     """Steps of which few have drafts, as with n-gram lookup, are learned as neither
     kind.
     """
-    found = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
-    assert (found.plain.bins, found.drafting.bins, found.drafting.refused) == (
+    learned_steps = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
+    assert (
+        learned_steps.plain.bins,
+        learned_steps.drafting.bins,
+        learned_steps.drafting.refused,
+    ) == (
         (),
         (),
         "few steps have drafts",
@@ -445,42 +443,40 @@ def test_a_restart_forgets_the_steps() -> None:
 
 def test_the_context_is_the_prompt_and_half_the_answer() -> None:
     """Of ten requests or more: fewer say little."""
-    for requests, context in ((10, 700.0), (9, None)):
-        after = (
-            Counters(generation_tokens=400.0 * requests),
-            Steps(prompt_tokens=500.0 * requests),
-        )
-        before = Counters(generation_tokens=0.0), Steps(prompt_tokens=0.0, requests=0.0)
-        last = after[0], replace(after[1], requests=float(requests))
-        assert steps_between(before, last).mean_context == context, (requests, context)
-    assert steps_between(before, after).mean_context is None
+    start = Counters(generation_tokens=0.0), Steps(prompt_tokens=0.0, requests=0.0)
+    for requests, context in ((10.0, 700.0), (9.0, None)):
+        generated = Counters(generation_tokens=400.0 * requests)
+        prompts = Steps(prompt_tokens=500.0 * requests)
+        end = generated, replace(prompts, requests=requests)
+        assert steps_between(start, end).mean_context == context, requests
+    assert steps_between(start, (generated, prompts)).mean_context is None
 
 
-def test_observations_of_tokens_are_no_steps() -> None:
+@pytest.mark.parametrize(
+    ("drafts", "accepted", "emitted"),
+    [
+        pytest.param(100.0, 150.0, 150.0, id="drafts emit 150 tokens"),
+        pytest.param(100.0, 190.0, 150.0, id="answers end within drafts"),
+        pytest.param(100.0, 0.0, 0.0, id="nothing is accepted"),
+        pytest.param(0.0, 0.0, 0.0, id="nothing is drafted"),
+    ],
+)
+def test_observations_of_tokens_are_no_steps(
+    drafts: float, accepted: float, emitted: float
+) -> None:
     """Such as vLLM's pull request 47382 would make them: their mean is no time of a
     step.
 
-    Ten requests with 100 steps of 30 ms: drafts emit 150 tokens; answers end within
-    drafts; nothing is accepted; nothing is drafted.
+    Ten requests with 100 steps of 30 ms.
     """
-    first = (
+    start = (
         Counters(0.0, accepted_tokens=0.0, generation_tokens=0.0),
         Steps(0.0, 0.0, requests=0.0),
     )
-    for drafts, accepted, emitted in (
-        (100.0, 150.0, 150.0),
-        (100.0, 190.0, 150.0),
-        (100.0, 0.0, 0.0),
-        (0.0, 0.0, 0.0),
-    ):
-        after = Counters(
-            drafts, accepted_tokens=accepted, generation_tokens=110.0 + emitted
-        )
-        of_steps = Steps(3.0, 100.0, requests=10.0)
-        of_tokens = replace(of_steps, step_observations=100.0 + emitted)
-        shown = step_interval(steps_between(first, (after, of_steps)), 4.0, None)
-        assert shown is not None, (drafts, accepted, emitted)
-        assert shown[0].seconds == 0.03, (drafts, accepted, emitted)
-        assert step_interval(steps_between(first, (after, of_tokens)), 4.0, None) == (
-            None if emitted else shown
-        ), (drafts, accepted, emitted)
+    end = Counters(drafts, accepted_tokens=accepted, generation_tokens=110.0 + emitted)
+    of_steps = Steps(3.0, 100.0, requests=10.0)
+    of_tokens = replace(of_steps, step_observations=100.0 + emitted)
+    shown = step_interval(steps_between(start, (end, of_steps)), 4.0, None)
+    assert shown[0].seconds == 0.03
+    by_tokens = step_interval(steps_between(start, (end, of_tokens)), 4.0, None)
+    assert by_tokens == (None if emitted else shown)

@@ -49,7 +49,8 @@ def assert_alive(exporter: RunningExporter) -> None:
     """The process runs, and its probes and scrapes are answered at once."""
     assert exporter.process.poll() is None, exporter.log()
     healthy = exporter.get("/-/healthy")
-    assert (healthy.status, healthy.text) == (200, "healthy\n")
+    assert healthy.status == 200
+    assert healthy.text == "healthy\n"
     assert exporter.get("/-/ready").status == 200
     scrape = exporter.get("/metrics")
     assert scrape.status == 200
@@ -191,26 +192,26 @@ class Surroundings:
         (folder / "sitecustomize.py").write_text(_INTERPOSED)
         self.env = {"PYTHONPATH": str(folder)}
 
+    def _write(self, name: str, text: str) -> None:
+        """Write a file in one step: the process reads it at any time."""
+        new = self._folder / f".{name}"
+        new.write_text(text)
+        new.replace(self._folder / name)
+
     def shift_clock(self, seconds: float) -> None:
         """Let the wall clock be so much ahead of the real one."""
-        new = self._folder / ".shift"
-        new.write_text(str(seconds))
-        new.replace(self._folder / "shift")
+        self._write("shift", str(seconds))
 
     def resolve(self, *addresses: str) -> None:
         """Let every name stand for these addresses, without any for none."""
         if addresses:
-            new = self._folder / ".hosts"
-            new.write_text(" ".join(addresses))
-            new.replace(self._folder / "hosts")
+            self._write("hosts", " ".join(addresses))
         else:
             (self._folder / "hosts").unlink(missing_ok=True)
 
     def hang(self, *paths: Path | str) -> None:
         """Let every access to these files hang, and to no other."""
-        new = self._folder / ".hanging"
-        new.write_text("\n".join(map(str, paths)))
-        new.replace(self._folder / "hanging")
+        self._write("hanging", "\n".join(map(str, paths)))
 
     @property
     def hangs(self) -> bool:
@@ -245,8 +246,6 @@ def limited(pid: int, limit: int, value: int) -> Iterator[None]:
 def connect(url: str, receive_buffer: int = 0, source: str = "") -> socket.socket:
     """Open a connection to where a URL points, from `source` if given."""
     parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
     connection = socket.socket()
     connection.settimeout(10)
     if receive_buffer:

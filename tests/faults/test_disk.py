@@ -189,7 +189,8 @@ def _assert_goes_on(
     assert new_errors(None, Metrics(request(f"{url}/metrics").text)) == set()
     assert process.poll() is None
     healthy = request(f"{url}/-/healthy")
-    assert (healthy.status, healthy.text) == (200, "healthy\n")
+    assert healthy.status == 200
+    assert healthy.text == "healthy\n"
     assert healthy.seconds < PROMPT
 
 

@@ -42,7 +42,8 @@ def test_sigterm_twice(rig: Rig) -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         time.sleep(0.0005)
-    assert (process.wait(1), rig.exporter.log_lines()[-1]["msg"]) == (0, "stopping")
+    assert process.wait(1) == 0
+    assert rig.exporter.log_lines()[-1]["msg"] == "stopping"
     assert time.monotonic() - begin < AT_ONCE
     assert "Traceback" not in rig.exporter.log()
 

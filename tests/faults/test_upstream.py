@@ -7,11 +7,10 @@ import time
 import pytest
 
 from faults.rig import Rig, assert_alive, memory, new_errors, rigged, vllm
-from support.faulty_server import answer, capture
+from support.faulty_server import answer
 
 pytestmark = pytest.mark.full
 
-BODY = capture()
 MIB = 1024 * 1024
 
 #: What the process may take at most: its own 60 MB, and an answer of 16 MiB with the

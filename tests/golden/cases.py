@@ -16,11 +16,10 @@ from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation
 from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation
 from vllm_specdec_exporter.observe.result import (
     REASONS,
     Discovered,
@@ -30,13 +29,12 @@ from vllm_specdec_exporter.observe.result import (
     TargetResult,
     thresholds_by_model,
 )
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.per_request.observation import (
-    Observation,
-    Source,
-    parse_record,
-)
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.records import parse_record
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED

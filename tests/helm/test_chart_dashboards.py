@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from .charts import CHART, ROOT, render, render_files
-from .value_cases import DASHBOARDS, EVERYTHING_ALONE, EVERYTHING_BESIDE, merged, on
+from support.repository import ROOT, Json
+
+from .charts import CHART, render, render_files
+from .value_cases import DASHBOARDS, EVERYTHING_ALONE, EVERYTHING_BESIDE, merged
 
 BOARDS = {
     path.name: f"{path.read_text('utf-8').rstrip()}\n"
@@ -22,8 +24,8 @@ SHORT = sorted(
 MIB = 1024 * 1024
 
 
-def board_maps(**values: Any) -> list[dict[str, Any]]:
-    """The ConfigMaps with dashboards."""
+def board_maps(**values: Any) -> list[Json]:
+    """The objects with dashboards."""
     return render(merged(DASHBOARDS, {"dashboards": values}))
 
 
@@ -35,27 +37,23 @@ def test_every_dashboard_is_there_word_for_word() -> None:
     for obj in board_maps():
         ((name, text),) = obj["data"].items()
         files[name] = f"{text.rstrip()}\n"
+        metadata = obj["metadata"]
         # As Grafana in kube-prometheus-stack looks for them.
-        assert obj["metadata"]["labels"]["grafana_dashboard"] == "1", name
-        folder = obj["metadata"]["annotations"]["grafana_folder"]
-        assert folder == "vLLM speculative decoding", name
+        assert metadata["labels"]["grafana_dashboard"] == "1", name
+        folder = {"grafana_folder": "vLLM speculative decoding"}
+        assert metadata["annotations"] == folder, name
     assert files == BOARDS
-    assert any("{{" in text for text in files.values())
+    assert "{{" in str(files)
 
 
 @pytest.mark.parametrize("board", SHORT)
 def test_only_the_boards_that_are_on_are_installed(board: str) -> None:
     """And no GrafanaDashboard refers to another."""
     boards = {name: name == board for name in SHORT}
-    objects = render(
-        merged(
-            DASHBOARDS,
-            on("dashboards.grafanaDashboard"),
-            {"dashboards": {"boards": boards}},
-        )
-    )
+    objects = board_maps(boards=boards, grafanaDashboard={"enabled": True})
+    kinds = [obj["kind"] for obj in objects]
+    assert kinds == ["ConfigMap", "GrafanaDashboard"]
     names = [obj["metadata"]["name"] for obj in objects]
-    assert len(names) == 2
     assert all(name.endswith(f"-{board}") for name in names), names
 
 
@@ -73,16 +71,9 @@ def test_the_operators_resources_refer_to_the_config_maps() -> None:
     """Name, key and namespace of each GrafanaDashboard are those of a ConfigMap of the
     release.
     """
-    objects = render(
-        merged(
-            DASHBOARDS,
-            on("dashboards.grafanaDashboard"),
-            {"dashboards": {"namespace": "grafana"}},
-        )
-    )
     maps = set()
     refs = set()
-    for obj in objects:
+    for obj in board_maps(namespace="grafana", grafanaDashboard={"enabled": True}):
         metadata = obj["metadata"]
         if obj["kind"] == "ConfigMap":
             (key,) = obj["data"]
@@ -91,7 +82,7 @@ def test_the_operators_resources_refer_to_the_config_maps() -> None:
             ref = obj["spec"]["configMapRef"]
             refs.add((metadata["namespace"], ref["name"], ref["key"]))
             # The label is for the sidecar of Grafana's chart, which reads ConfigMaps.
-            assert "grafana_dashboard" not in metadata["labels"]
+            assert "grafana_dashboard" not in metadata["labels"], ref
     assert refs == maps
     assert len(refs) == len(BOARDS)
 

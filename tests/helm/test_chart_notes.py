@@ -31,18 +31,24 @@ def notes(values: Any, **where: str) -> str:
     return render_files(values, **where)["templates/NOTES.txt"]
 
 
-def test_what_is_missing_is_said() -> None:
-    """The words are in the notes for some values, and not in those for others."""
-    amounts = {"cpu": "1", "memory": "256Mi"}
-    ample = at(exporter__resources={"requests": amounts, "limits": amounts})
-    unknown = at(exporter__specConfig="")
-    tapped = "exporter.resources are those of an exporter without the tap"
-    for sentence, missing, complete in (
+_AMOUNTS = {"cpu": "1", "memory": "256Mi"}
+_AMPLE = at(exporter__resources={"requests": _AMOUNTS, "limits": _AMOUNTS})
+_UNKNOWN = at(exporter__specConfig="")
+_TAPPED = "exporter.resources are those of an exporter without the tap"
+_ALONE = merged(STANDALONE, TAP_ALONE)
+_INJECTED = merged(INJECTION, TAP)
+_OWN_KEY = merged(INJECTION, PUSH, at(push__key="bearer"))
+_PUSHED = "POST /api/v1/requests on port 9850, with the token of key bearer in Secret "
+
+
+@pytest.mark.parametrize(
+    ("sentence", "missing", "complete"),
+    [
         ("Nothing is installed yet", {}, SIDECAR),
-        ("exporter.specConfig is empty", merged(STANDALONE, unknown), STANDALONE),
-        ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
-        (tapped, merged(STANDALONE, TAP_ALONE), merged(STANDALONE, TAP_ALONE, ample)),
-        (tapped, merged(INJECTION, TAP), merged(INJECTION, TAP, ample)),
+        ("exporter.specConfig is empty", merged(STANDALONE, _UNKNOWN), STANDALONE),
+        ("exporter.specConfig is empty", merged(INJECTION, _UNKNOWN), INJECTION),
+        (_TAPPED, _ALONE, merged(_ALONE, _AMPLE)),
+        (_TAPPED, _INJECTED, merged(_INJECTED, _AMPLE)),
         (
             "prometheusRule.runbookUrl",
             merged(RULES, at(prometheusRule__runbookUrl="")),
@@ -50,14 +56,7 @@ def test_what_is_missing_is_said() -> None:
         ),
         ("prometheusRule.grafanaUrl", RULES, EVERYTHING_BESIDE),
         ("alertmanagerConfigMatcherStrategy", EVERYTHING_BESIDE, RULES),
-        (
-            (
-                "POST /api/v1/requests on port 9850, with the token of key bearer in "
-                "Secret specdec-push"
-            ),
-            merged(INJECTION, PUSH, at(push__key="bearer")),
-            INJECTION,
-        ),
+        (f"{_PUSHED}specdec-push", _OWN_KEY, INJECTION),
         (
             "Needs Kubernetes\n   1.36 or later.",
             INJECTION,
@@ -66,9 +65,18 @@ def test_what_is_missing_is_said() -> None:
         ("rollout restart", INJECTION, STANDALONE),
         ("Set exporter.resources, requests and", INJECTION, STANDALONE),
         ("vllm-specdec-exporter/inject=enabled", INJECTION, STANDALONE),
-    ):
-        assert sentence in notes(missing), sentence
-        assert sentence not in notes(complete), sentence
+    ],
+)
+def test_what_is_missing_is_said(
+    sentence: str, missing: dict[str, Any], complete: dict[str, Any]
+) -> None:
+    """The words are in the notes for some values, and not in those for others."""
+    assert sentence in notes(missing)
+    assert sentence not in notes(complete)
+
+
+def test_the_next_upgrade_is_said() -> None:
+    """With the values of a file, or those of the release."""
     assert "Upgrade with -f values.yaml" in notes(SIDECAR)
     text = notes({})
     assert "Upgrade with -f values.yaml" in text

@@ -2,16 +2,15 @@
 configuration.
 """
 
-import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import helm_python
 import pytest
-import yaml
 
-from .charts import CHART, ROOT, render
+from support.repository import ROOT, Json, data_of
+
+from .charts import CHART, render
 from .value_cases import STANDALONE, merged, on
 
 SLACK = {"slackConfigs": [{"channel": "#specdec"}]}
@@ -19,7 +18,7 @@ WATCHDOG = {"webhookConfigs": [{"url": "https://example.com"}]}
 PAGER = {"pagerdutyConfigs": [{"serviceKey": {"name": "pagerduty", "key": "key"}}]}
 
 
-def rendered(**receivers: object) -> tuple[dict[str, Any], dict[str, str]]:
+def rendered(**receivers: object) -> tuple[Json, dict[str, str]]:
     """Return the configuration's spec, and the texts beside it."""
     objects = render(
         merged(
@@ -51,14 +50,12 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
     spec, texts = rendered(ticket=SLACK)
     files = {
         path.name: path.read_text("utf-8").strip()
-        for path in (ROOT / "alerts" / "templates").glob("*.tmpl")
+        for path in (ROOT / "alerts/templates").glob("*.tmpl")
     }
     assert {name: text.strip() for name, text in texts.items()} == files
-    converted = json.loads(
-        (CHART / "files" / "alertmanagerconfig.json").read_text("utf-8")
-    )
+    converted = data_of(CHART / "files/alertmanagerconfig.json")
     assert {"route": spec["route"], "inhibitRules": spec["inhibitRules"]} == converted
-    source = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    source = data_of("alerts/alertmanager.yml")
     (ours,) = source["route"]["routes"]
     assert len(spec["inhibitRules"]) == len(source["inhibit_rules"]) > 8
     assert [
@@ -80,7 +77,7 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
     ids=["page", "ticket", "both"],
 )
 def test_receivers_are_the_users_and_what_is_severe_always_reaches_one(
-    configured: dict[str, Any], page: dict[str, Any], ticket: dict[str, Any]
+    configured: Json, page: Json, ticket: Json
 ) -> None:
     """A page silences the tickets of its subject: with one receiver, it gets both."""
     spec, _ = rendered(**configured)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.repository import Json
 from vllm_specdec_exporter.cli import main
 
 from .api_rules import containers_of, pod_spec
@@ -41,7 +42,7 @@ from .value_cases import (
     without,
 )
 
-Objects = list[dict[str, Any]]
+Objects = list[Json]
 
 CLUSTER_WIDE = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 #: No role, binding or service account: the exporter never accesses the API server.
@@ -69,7 +70,7 @@ LABELS = {
 #: Of Deployments: it cannot change, so it has nothing that does.
 SELECTOR = {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
 #: Security context of every container.
-SECURITY: dict[str, Any] = {
+SECURITY: Json = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "privileged": False,
@@ -83,7 +84,7 @@ def rendered(case: ValueCase) -> Objects:
     return render(case.values, release=case.release, namespace=case.namespace)
 
 
-def by_identity(objects: Objects) -> dict[tuple[str, ...], dict[str, Any]]:
+def by_identity(objects: Objects) -> dict[tuple[str, ...], Json]:
     """Return objects by what makes them the same object."""
     return {
         (
@@ -119,8 +120,7 @@ def assert_sound(case: ValueCase) -> None:
         if spec is not None:
             assert spec["automountServiceAccountToken"] is False, title(obj)
             assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), title(obj)
-            for volume in spec.get("volumes", ()):
-                assert "hostPath" not in volume, title(obj)
+            assert "hostPath" not in str(spec.get("volumes")), title(obj)
             for container in containers_of(spec):
                 assert_container(container)
     by_kind = {
@@ -142,7 +142,7 @@ def has_null(value: object) -> bool:
     return value is None
 
 
-def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
+def assert_metadata(obj: Json, case: ValueCase) -> None:
     """Labels, name and namespace; those of the user are on everything."""
     metadata = obj["metadata"]
     labels = obj["metadata"]["labels"]
@@ -173,7 +173,7 @@ def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
     assert metadata.get("annotations", {}).items() >= annotations.items()
 
 
-def assert_container(container: Mapping[str, Any], port_name: str = "metrics") -> None:
+def assert_container(container: Json, port_name: str = "metrics") -> None:
     """No privileges, and no reason to be restarted or evicted because of vLLM."""
     security = container["securityContext"]
     assert security.items() >= SECURITY.items()
@@ -193,7 +193,7 @@ def assert_container(container: Mapping[str, Any], port_name: str = "metrics") -
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 30
 
 
-def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
+def assert_standalone(objects: Mapping[str, Json]) -> None:
     """Service and ServiceMonitor find the Deployment's pod (or Service), and never the
     test's pod.
     """
@@ -210,7 +210,7 @@ def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
     )
     assert selector.items() <= pod.items()
     for spread in deployment["template"]["spec"].get("topologySpreadConstraints", []):
-        assert spread["labelSelector"] == deployment["selector"]
+        assert spread["labelSelector"] == deployment["selector"], spread
     assert not selector.items() <= objects["Pod"]["metadata"]["labels"].items()
     if "ServiceMonitor" in objects:
         spec = objects["ServiceMonitor"]["spec"]
@@ -226,7 +226,7 @@ def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
         ]
 
 
-def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None:
+def assert_ports(objects: Mapping[str, Json], case: ValueCase) -> None:
     """Objects refer to the container's port: by name in monitors, by number elsewhere;
     never to the tap's.
     """
@@ -247,7 +247,7 @@ def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None
         ingress = policy["spec"]["ingress"]
         assert ingress[0]["ports"] == opened(port)
         clients = values["networkPolicy"]["tapFrom"] or None
-        wanted = [opened(tap) for tap in taps]
+        wanted = list(map(opened, taps))
         assert [
             rule.get("from") for rule in ingress if rule.get("ports") in wanted
         ] == [clients] * len(taps)
@@ -263,7 +263,7 @@ def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None
         assert (ready.get("httpGet") or ready["tcpSocket"])["port"] == port
 
 
-def opened(*ports: int) -> list[dict[str, Any]]:
+def opened(*ports: int) -> list[Json]:
     """Return the ports of a rule of ingress."""
     return [{"port": port, "protocol": "TCP"} for port in ports]
 
@@ -272,32 +272,32 @@ def assert_policies(objects: Objects, case: ValueCase) -> None:
     """A policy that selects pods of vLLM has only ingress, and keeps the named ports
     open to all.
     """
-    for spec in (obj["spec"] for obj in objects if obj["kind"] == "NetworkPolicy"):
-        assert spec["podSelector"], "it selects every pod of the namespace"
-        if "app.kubernetes.io/instance" not in spec["podSelector"].get(
-            "matchLabels", {}
-        ):
+    for obj in objects:
+        if obj["kind"] != "NetworkPolicy":
+            continue
+        spec = obj["spec"]
+        # Else it selects every pod of the namespace.
+        assert spec["podSelector"], title(obj)
+        selected = spec["podSelector"].get("matchLabels", {})
+        if "app.kubernetes.io/instance" not in selected:
             kept = case.values["networkPolicy"]["sidecar"]["keepOpen"]
-            assert spec["policyTypes"] == ["Ingress"]
-            assert {"ports": opened(*kept)} in spec["ingress"]
+            assert spec["policyTypes"] == ["Ingress"], title(obj)
+            assert {"ports": opened(*kept)} in spec["ingress"], title(obj)
 
 
 def assert_notes(objects: Objects, case: ValueCase) -> None:
     """Text for people: no trace of a template, and the objects that others must find by
     name.
     """
-    text = render_files(case.values, release=case.release, namespace=case.namespace)[
-        "templates/NOTES.txt"
-    ]
+    files = render_files(case.values, release=case.release, namespace=case.namespace)
+    text = files["templates/NOTES.txt"]
     for trace in ("<no value>", "map[", "{{", "}}", "%!", "\n\n\n\n"):
         assert trace not in text or trace in str(case.values), trace
     for obj in objects:
-        named = (
-            f"{obj['kind']} "
-            f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
-        )
-        if obj["kind"] in MONITORS and not named.endswith("-vllm"):
-            assert named in text
+        metadata = obj["metadata"]
+        if obj["kind"] in MONITORS and not metadata["name"].endswith("-vllm"):
+            named = f"{obj['kind']} {metadata.get('namespace')}/{metadata['name']}"
+            assert named in text, named
 
 
 MONITORS = {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"}
@@ -414,7 +414,7 @@ RELEASE = st.one_of(
 )
 
 
-def constrained(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+def constrained(schema: Json) -> st.SearchStrategy[Any]:
     """Values that fit a schema with bounds, choices or a pattern."""
     if "enum" in schema:
         return st.sampled_from(schema["enum"])

@@ -10,18 +10,18 @@ from typing import Any
 import yaml
 
 from support.published import RUNBOOKS
+from support.repository import ROOT, Json, data_of
 
-from .charts import ROOT, render
+from .charts import render
 from .value_cases import RULES, merged
 
 FILES = {
-    path.stem: yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["groups"]
-    for path in (ROOT / "alerts/rules").glob("*.yml")
+    path.stem: data_of(path)["groups"] for path in (ROOT / "alerts/rules").glob("*.yml")
 }
 GRAFANA = "https://grafana.example.com"
 
 
-def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
+def rules(**values: Any) -> dict[str, list[Json]]:
     """The groups of each PrometheusRule, by the file's name; addresses are left as in
     the files.
     """
@@ -35,7 +35,7 @@ def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def alerts_of(files: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def alerts_of(files: dict[str, list[Json]]) -> Iterator[Json]:
     for group in chain.from_iterable(files.values()):
         yield from (rule for rule in group["rules"] if "alert" in rule)
 
@@ -43,7 +43,7 @@ def alerts_of(files: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]
 ALERTS = sorted({alert["alert"] for alert in alerts_of(FILES)})
 
 
-def without(names: set[str]) -> dict[str, list[dict[str, Any]]]:
+def without(names: set[str]) -> dict[str, list[Json]]:
     """The files without some alerts; groups that have nothing left are none."""
     left = deepcopy(FILES)
     for groups in left.values():

@@ -2,12 +2,12 @@
 and the monitors.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.published import REFERENCE
+from support.repository import Json, text_of
 from vllm_specdec_exporter import __version__
 
 from .charts import SIDECAR_NAME, named_templates, render
@@ -24,15 +24,20 @@ from .value_cases import (
 )
 
 
-def kinds(*values: Any) -> dict[str, dict[str, Any]]:
+def kinds(*values: Any) -> dict[str, Json]:
     """Return objects by kind."""
     return {obj["kind"]: obj for obj in render(merged(*values))}
+
+
+def pod_of(*values: Any) -> dict[str, Any]:
+    """Return the spec of the standalone pod."""
+    return kinds(STANDALONE, *values)["Deployment"]["spec"]["template"]["spec"]
 
 
 def test_the_sidecar_is_the_one_that_is_documented() -> None:
     """With defaults, field for field; the tag is the exporter's version."""
     container, _ = named_templates(IMAGE)
-    text = Path(__file__).with_name("sidecar.yml").read_text("utf-8")
+    text = text_of("tests/helm/sidecar.yml")
     assert [container] == documents(text.replace("IMAGE", f"{REFERENCE}:{__version__}"))
 
 
@@ -89,7 +94,7 @@ def test_a_configuration_as_text_arrives_word_for_word(text: str) -> None:
     ],
 )
 def test_the_published_thresholds_are_as_easy_as_with_the_flag(
-    thresholds: str | dict[str, Any], flags: list[str]
+    thresholds: str | Json, flags: list[str]
 ) -> None:
     """As a word alone, or beside others."""
     container, _ = named_templates(merged(IMAGE, at(exporter__thresholds=thresholds)))
@@ -146,12 +151,9 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
     ],
     ids=["no tap", "0s", "1500ms", "25s", "2m"],
 )
-def test_the_standalone_pod_may_take_its_time_to_end(
-    tap: dict[str, Any], seconds: int
-) -> None:
+def test_the_standalone_pod_may_take_its_time_to_end(tap: Json, seconds: int) -> None:
     """As long as the tap may wait for open connections; ten seconds without it."""
-    pod = kinds(STANDALONE, tap)["Deployment"]["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == seconds
+    assert pod_of(tap)["terminationGracePeriodSeconds"] == seconds
 
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -180,8 +182,11 @@ def test_a_parent_charts_registry_and_secrets_come_first() -> None:
     pulled = at(
         imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}]
     )
-    pod = kinds(STANDALONE, pulled)["Deployment"]["spec"]["template"]["spec"]
-    assert pod["imagePullSecrets"] == [{"name": "g"}, {"name": "a"}, {"name": "b"}]
+    assert pod_of(pulled)["imagePullSecrets"] == [
+        {"name": "g"},
+        {"name": "a"},
+        {"name": "b"},
+    ]
     container, _ = named_templates(
         merged(IMAGE, at(global__imageRegistry="mirror.test/team"))
     )
@@ -229,7 +234,7 @@ WEB_VOLUME = {
     ids=["none", "password", "tls"],
 )
 def test_tls_changes_probes_and_monitors_together(
-    web: dict[str, Any], scheme: str, way: str, volumes: list[Any]
+    web: Json, scheme: str, way: str, volumes: list[Any]
 ) -> None:
     """With TLS the kubelet only looks whether the port is open: it has no client
     certificate.

@@ -4,13 +4,12 @@ at any level.
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
+from support.repository import data_of
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
@@ -77,7 +76,7 @@ def test_an_unknown_key_is_refused_at_every_level(helm: Callable[..., object]) -
         r"- (?:at ')?/?([^':]*)'?: (?i:additional propert).*unheardOf", message
     )
     named = [pointer.replace("/", ".").replace("(root)", "") for pointer in pointers]
-    assert sorted(named) == sorted(".".join(path) for path in paths)
+    assert sorted(named) == sorted(map(".".join, paths))
 
 
 def test_a_wrong_type_is_refused_for_every_value() -> None:
@@ -124,41 +123,50 @@ NO_SERVERS = (
     "srv+http://x",
 )
 #: Values of the right type that cannot work.
-NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("utf-8"))
+NONSENSE = data_of("tests/helm/nonsense.yml")
 
 
-def test_nonsense_is_refused_by_name() -> None:
+@pytest.mark.parametrize(("path", "value"), NONSENSE)
+def test_nonsense_is_refused_by_name(path: str, value: object) -> None:
     """With the value's path."""
-    for path, value in NONSENSE:
-        message = refusal(nested(tuple(path.split(".")), value))
-        assert f"/{path.replace('.', '/')}" in message, (path, value)
+    message = refusal(nested(tuple(path.split(".")), value))
+    assert f"/{path.replace('.', '/')}" in message
+
+
+def test_all_nonsense_is_refused_in_one_message() -> None:
     many = {"vllmUrls": list(NO_SERVERS), "settings": dict.fromkeys(ELSEWHERE, "x")}
     message = refusal({"exporter": many})
-    assert [
-        n for n in range(len(NO_SERVERS)) if f"/exporter/vllmUrls/{n}'" not in message
-    ] == []
-    assert [name for name in ELSEWHERE if f"'{name}'" not in message] == []
+    named = [f"/exporter/vllmUrls/{n}'" for n in range(len(NO_SERVERS))]
+    named += [f"'{name}'" for name in ELSEWHERE]
+    assert [name for name in named if name not in message] == []
 
 
-def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
-    """By the schema as by the flag, and the other way round."""
-    schema = jsonschema.Draft7Validator(
-        SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"]
-    )
-    taken = (
+_SERVERS = jsonschema.Draft7Validator(
+    SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"]
+)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
         "http://127.0.0.1:8000",
         "https://u:p@vllm/own/metrics?a=b",
         "http://[::1]:8000",
         "http://a?b=c",
         "unix:/run/vllm.sock:/metrics",
         "dns+http://vllm:8000",
-    )
-    for url in taken:
-        assert schema.is_valid([url]), url
-        assert parse_servers(url), url
-    for url in NO_SERVERS:
-        with pytest.raises(ValueError, match=r"\w"):
-            parse_servers(url)
+    ],
+)
+def test_what_the_exporter_takes_as_a_server_is_taken(url: str) -> None:
+    """By the schema as by the flag."""
+    assert _SERVERS.is_valid([url])
+    assert parse_servers(url)
+
+
+@pytest.mark.parametrize("url", NO_SERVERS)
+def test_what_the_exporter_takes_as_no_server_is_not_taken(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_servers(url)
 
 
 def test_every_option_of_the_exporter_has_a_place() -> None:

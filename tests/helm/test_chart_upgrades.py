@@ -6,13 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.repository import ROOT, data_of
 
 from .charts import CHART, render
 from .manifest_schemas import title
-from .value_cases import merged, nested
+from .value_cases import at, merged
 
-ROOT = CHART.parents[1]
 _CHART = CHART.relative_to(ROOT).as_posix()
 #: What the chart links to.
 _PARTS = (_CHART, "alerts/rules", "alerts/templates", "dashboards/json")
@@ -47,10 +47,12 @@ def test_a_release_can_be_upgraded(tmp_path: Path) -> None:
     earlier = tmp_path / _CHART
     files = sorted(earlier.glob("ci/*.yaml"))
     assert len(files) >= 3
+    deleted = {}
     for file in files:
-        values = yaml.safe_load(file.read_text("utf-8"))
-        old_titles = set(map(title, render(values, chart=earlier)))
-        flags = nested(("commonLabels", "team"), "inference")
-        for way in (values, merged(values, flags)):
-            deleted = old_titles - set(map(title, render(way)))
-            assert deleted == set(), file.name
+        values = data_of(file)
+        old = set(map(title, render(values, chart=earlier)))
+        flagged = merged(values, at(commonLabels__team="inference"))
+        for way, new in (("file", values), ("flags", flagged)):
+            if gone := old - set(map(title, render(new))):
+                deleted[file.name, way] = gone
+    assert deleted == {}

@@ -6,10 +6,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+
+from support.repository import Json, data_of
 
 from . import value_cases
 from .charts import CHART, refusal, render, render_helm3
@@ -30,18 +30,14 @@ from .value_cases import (
 _TAP = merged(INJECTION, TAP)
 
 
-def _set(values: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
-    return merged(
-        values,
-        *(nested(tuple(path.split(".")), value) for path, value in paths.items()),
-    )
+def _set(values: Json, paths: Json) -> Json:
+    parts = (nested(tuple(path.split(".")), value) for path, value in paths.items())
+    return merged(values, *parts)
 
 
-def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
+def _refused() -> Iterator[tuple[str, Json]]:
     """How each message begins, and the values that are refused with it."""
-    for begin, names, paths in yaml.safe_load(
-        Path(__file__).with_name("refused.yml").read_text("utf-8")
-    ):
+    for begin, names, paths in data_of("tests/helm/refused.yml"):
         sets = [getattr(value_cases, name) for name in (names or "").split()]
         yield begin, _set(merged(*sets), paths)
 
@@ -101,7 +97,7 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     copy = tmp_path / CHART.name
     shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("values.schema.json"))
     messages.append(("injection.labels is empty", refusal(WITHOUT_SCHEMA, chart=copy)))
-    linked = copy / "files" / "rules" / "recording.yml"
+    linked = copy / "files/rules/recording.yml"
     for content in ("../../../../alerts/rules/recording.yml", ""):
         linked.write_text(content)  # as a checkout without symbolic links has it
         # The library keeps charts by their path.
@@ -118,10 +114,10 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     ]
     reached = set()
     for begin, message in messages:
-        assert message.startswith(begin)
+        assert message.startswith(begin), (begin, message)
         for line in message.splitlines():
             said = {text for text in written if says(text, line)}
-            assert said, line
+            assert said, (begin, line)
             reached |= said
         assert PATHS & set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)*", message)), message
         assert _REMEDY.search(message.lower()), message
@@ -133,56 +129,63 @@ def test_all_faults_are_in_one_message() -> None:
     go.
     """
     faults = {
-        "serviceMonitor.enabled": True,
-        "injection.enabled": True,
-        "image.repository": "",
         "env": [],
+        "serviceMonitor.enabled": True,
+        "tap.port": 9850,
+        "image.repository": "",
+        "exporter.specConfig": "{a",
     }
-    faults |= {"tap.enabled": True, "tap.port": 9850, "exporter.specConfig": "{a"}
-    begins = (
-        "env: ",
-        "serviceMonitor.enabled ",
-        "tap.port ",
-        "image.repository ",
-        "exporter.specConfig ",
-    )
-    lines = refusal(_set({}, faults)).splitlines()
-    for line, begin in zip(lines, begins, strict=True):
-        assert line.startswith(begin)
+    on_too = {"injection.enabled": True, "tap.enabled": True}
+    lines = refusal(_set({}, faults | on_too)).splitlines()
+    assert [re.match(r"[\w.]+", line)[0] for line in lines] == list(faults)
+
+
+#: One case of each value that messages begin with; both render the same templates.
+OF_EACH_VALUE = {begin.split()[0]: (begin, values) for begin, values in REFUSED}
 
 
 @pytest.mark.full
-def test_helm_3_refuses_the_same() -> None:
-    """One case of each value that messages begin with; both render the same
-    templates.
-    """
-    cases = {begin.split()[0]: (begin, values) for begin, values in REFUSED}
-    for begin, values in cases.values():
-        assert refusal(values, render_helm3).startswith(begin)
+@pytest.mark.parametrize(("begin", "values"), OF_EACH_VALUE.values(), ids=OF_EACH_VALUE)
+def test_helm_3_refuses_the_same(begin: str, values: Json) -> None:
+    assert refusal(values, render_helm3).startswith(begin)
 
 
-def test_similar_values_are_not_refused() -> None:
-    """No image without a container; a scrape may take all of its interval; other
-    machines' ports are free.
+def _scraped(interval: str, timeout: str) -> Json:
+    scrape = {"interval": interval, "scrapeTimeout": timeout}
+    return merged(SIDECAR, {"podMonitor": scrape})
 
-    Amounts are equal however they are spelled.
-    """
-    for values in (RULES, DASHBOARDS, ALERTMANAGER, on("podMonitor")):
-        assert render(values), values
-    for interval, timeout in (("15s", "15000ms"), ("1h", "60m"), ("1d", "24h")):
-        scrape = {"interval": interval, "scrapeTimeout": timeout}
-        assert render(merged(SIDECAR, {"podMonitor": scrape})), scrape
-    for limits in (
-        {"cpu": 0.2, "memory": "134217728"},
-        {"cpu": "200m", "memory": "0.125Gi"},
-    ):
-        resources = at(exporter__resources={"limits": limits})
-        assert render(merged(INJECTION, resources)), limits
-    for port, url in (
-        (8000, "http://vllm.chat:8000"),
-        (80, "http://127.0.0.1:8000"),
-        (9852, "http://127.example.com:9852"),
-        (9852, "http://127.0.0.1:8000/v1:9852/"),
-    ):
-        values = at(tap__port=port, exporter__vllmUrls=[url])
-        assert render(merged(_TAP, values)), url
+
+def _limited(cpu: str | float, memory: str) -> Json:
+    limits = {"cpu": cpu, "memory": memory}
+    return merged(INJECTION, at(exporter__resources={"limits": limits}))
+
+
+def _tapped(port: int, url: str) -> Json:
+    return merged(_TAP, at(tap__port=port, exporter__vllmUrls=[url]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # No image without a container.
+        RULES,
+        DASHBOARDS,
+        ALERTMANAGER,
+        on("podMonitor"),
+        # A scrape may take all of its interval.
+        _scraped("15s", "15000ms"),
+        _scraped("1h", "60m"),
+        _scraped("1d", "24h"),
+        # Amounts are equal however they are spelled.
+        _limited(0.2, "134217728"),
+        _limited("200m", "0.125Gi"),
+        # Other machines' ports are free.
+        _tapped(8000, "http://vllm.chat:8000"),
+        _tapped(80, "http://127.0.0.1:8000"),
+        _tapped(9852, "http://127.example.com:9852"),
+        _tapped(9852, "http://127.0.0.1:8000/v1:9852/"),
+    ],
+    ids=str,
+)
+def test_similar_values_are_not_refused(values: Json) -> None:
+    assert render(values)

@@ -4,15 +4,14 @@ takes.
 The files of the chart's ci/ folder are among them, as chart-testing has it.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
-import yaml
-
 from support import published
+from support.repository import Json, data_of
 
 from .charts import CHART, NAMESPACE, RELEASE
 
@@ -22,7 +21,7 @@ SPEC_CONFIG = {
 }
 SERVERS = ["http://vllm-0.vllm.chat:8000", "http://vllm-1.vllm.chat:8000"]
 #: Files of rules, without their ending.
-RULE_GROUPS = {path.stem for path in (CHART / "files" / "rules").glob("*.yml")}
+RULE_GROUPS = {path.stem for path in (CHART / "files/rules").glob("*.yml")}
 #: What Kubernetes takes as a name, and a YAML reader as a number or a switch.
 LOOKS_LIKE_ANOTHER_TYPE = ("1e3", "123", "true", "null", "0x1f", "no")
 
@@ -32,14 +31,14 @@ class ValueCase:
     """Values for a release, by a unique name in kebab-case."""
 
     name: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Json = field(default_factory=dict)
     release: str = RELEASE
     namespace: str = NAMESPACE
 
 
-def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
+def merged(*values: Json) -> Json:
     """Return values over values, as several `--values` files."""
-    result: dict[str, Any] = {}
+    result: Json = {}
     for part in values:
         for key, value in part.items():
             if isinstance(value, dict) and isinstance(result.get(key), dict):
@@ -49,17 +48,17 @@ def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def nested(path: tuple[str, ...], value: Any) -> Json:
     """Return values with one at a path; its names may have dots."""
     return {path[0]: nested(path[1:], value) if path[1:] else value}
 
 
-def on(*parts: str) -> dict[str, Any]:
+def on(*parts: str) -> Json:
     """Return values with parts switched on ("dashboards.grafanaDashboard")."""
     return merged(*(nested((*part.split("."), "enabled"), True) for part in parts))
 
 
-def at(**paths: Any) -> dict[str, Any]:
+def at(**paths: Any) -> Json:
     """Return values by their paths, with `__` for a dot: `at(image__tag="1")`."""
     return merged(
         *(nested(tuple(path.split("__")), value) for path, value in paths.items())
@@ -131,72 +130,71 @@ EVERYTHING_ALONE = merged(
 
 
 #: Parts of the named sets, as people write them.
-_PARTS = yaml.safe_load(
-    (CHART.parents[1] / "tests" / "helm" / "value_parts.yml").read_text("utf-8")
-)
+_PARTS = data_of(CHART.parents[1] / "tests/helm/value_parts.yml")
 
 
-def _named() -> Iterator[ValueCase]:
-    yield ValueCase("defaults")
-    yield ValueCase("sidecar", SIDECAR)
-    yield ValueCase("standalone", STANDALONE)
-    yield ValueCase("injection", INJECTION)
-    yield ValueCase(
-        "injection-beta", merged(INJECTION, at(injection__apiVersion="v1beta1"))
-    )
-    yield ValueCase("injection-in-full", merged(INJECTION, _PARTS["injection"]))
-    yield ValueCase("everything-beside", EVERYTHING_BESIDE)
-    yield ValueCase("everything-alone", EVERYTHING_ALONE)
-    labelled = {"nameOverride": "n" * 63, **_PARTS["labelled"]}
-    # 53 characters: the most that Helm takes as the name of a release.
-    yield ValueCase(
-        "long-names-beside", merged(EVERYTHING_BESIDE, labelled), release="r" * 53
-    )
-    yield ValueCase(
-        "long-fullname-alone", merged(EVERYTHING_ALONE, {"fullnameOverride": "f" * 63})
-    )
-    labelled = merged(EVERYTHING_ALONE, _PARTS["labelled"])
-    yield ValueCase("labelled-alone", labelled, release="my-vllm-specdec-exporter")
-    for part in ("container", "container-otherwise", "tap"):
-        yield ValueCase(f"{part}-standalone", merged(STANDALONE, _PARTS[part]))
-        yield ValueCase(f"{part}-injection", merged(INJECTION, _PARTS[part]))
+def _named() -> dict[str, dict[str, Any]]:
+    """Return the named values but for those that need another release."""
+    part = _PARTS
     servers = at(exporter__vllmUrls=[f"http://10.0.0.{n}:8000" for n in range(200)])
     alone = merged(STANDALONE, TAP_ALONE)
+    grafana = on("dashboards.grafanaDashboard")
     little = merged(
+        grafana,
+        on("alertmanagerConfig"),
         at(dashboards__folder="", dashboards__boards={"requests": False}),
         at(alertmanagerConfig__receivers__page=RECEIVERS["page"]),
-        {"prometheusRule": {"groups": dict.fromkeys(RULE_GROUPS, False)}},
+        at(prometheusRule__groups=dict.fromkeys(RULE_GROUPS, False)),
     )
-    part = _PARTS
     policies = at(networkPolicy__sidecar__namespace="chat")
-    for name, sets in {
+    sets = {
+        "defaults": ({},),
+        "sidecar": (SIDECAR,),
+        "standalone": (STANDALONE,),
+        "injection": (INJECTION,),
+        "injection-beta": (INJECTION, at(injection__apiVersion="v1beta1")),
+        "injection-in-full": (INJECTION, part["injection"]),
+        "everything-beside": (EVERYTHING_BESIDE,),
+        "everything-alone": (EVERYTHING_ALONE,),
+        "long-fullname-alone": (EVERYTHING_ALONE, at(fullnameOverride="f" * 63)),
         "spread-over-namespaces": (EVERYTHING_BESIDE, part["spread"]),
         "placed": (alone, servers, part["placed"]),
         "monitors-beside": (SIDECAR, part["monitors-beside"]),
         "monitors-alone": (EVERYTHING_ALONE, part["monitors-alone"]),
         "passwords": (STANDALONE, part["passwords"]),
         "bundle": (RULES, DASHBOARDS, ALERTMANAGER, part["bundle"]),
-        "little-of-the-bundle": (
-            RULES,
-            DASHBOARDS,
-            on("dashboards.grafanaDashboard", "alertmanagerConfig"),
-            little,
-        ),
+        "little-of-the-bundle": (RULES, DASHBOARDS, little),
         "extra-manifests": (part["extra-manifests"],),
         "policy-sidecar": (SIDECAR, TAP, SIDECAR_POLICY, part["policy"], policies),
         "policy-standalone": (alone, part["policy"], part["policy-standalone"]),
         "policy-both": (alone, SIDECAR_POLICY),
-    }.items():
-        yield ValueCase(name, merged(*sets))
+    }
+    for name in ("container", "container-otherwise", "tap"):
+        sets[f"{name}-standalone"] = (STANDALONE, part[name])
+        sets[f"{name}-injection"] = (INJECTION, part[name])
     for path in sorted((CHART / "ci").glob("*-values.yaml")):
-        values = yaml.safe_load(path.read_text("utf-8")) or {}
-        yield ValueCase(f"ci-{path.name.removesuffix('-values.yaml')}", values)
+        sets[f"ci-{path.name.removesuffix('-values.yaml')}"] = (data_of(path) or {},)
+    return {name: merged(*values) for name, values in sets.items()}
 
 
-CASES = tuple(_named())
+_LABELLED = _PARTS["labelled"]
+CASES = (
+    *starmap(ValueCase, _named().items()),
+    ValueCase(
+        "long-names-beside",
+        merged(EVERYTHING_BESIDE, _LABELLED, at(nameOverride="n" * 63)),
+        # 53 characters: the most that Helm takes as the name of a release.
+        release="r" * 53,
+    ),
+    ValueCase(
+        "labelled-alone",
+        merged(EVERYTHING_ALONE, _LABELLED),
+        release="my-vllm-specdec-exporter",
+    ),
+)
 
-SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+SCHEMA = data_of(CHART / "values.schema.json")
+DEFAULTS = data_of(CHART / "values.yaml")
 Path = tuple[str, ...]
 
 
@@ -204,7 +202,7 @@ Path = tuple[str, ...]
 OF_HELM = {"global", "enabled"}
 
 
-def _is_level(path: Path, name: str, schema: Mapping[str, Any]) -> bool:
+def _is_level(path: Path, name: str, schema: Json) -> bool:
     """Whether it holds values; a selector of Kubernetes is one value."""
     of_helm = not path and name in OF_HELM
     return (
@@ -214,9 +212,7 @@ def _is_level(path: Path, name: str, schema: Mapping[str, Any]) -> bool:
     )
 
 
-def levels(
-    schema: Mapping[str, Any] = SCHEMA, path: Path = ()
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+def levels(schema: Json = SCHEMA, path: Path = ()) -> Iterator[tuple[Path, Json]]:
     """Every level of values that the chart itself defines, the root first."""
     yield path, dict(schema)
     for name, inner in schema["properties"].items():
@@ -225,7 +221,7 @@ def levels(
 
 
 #: The schema of every value that is no level, by path.
-LEAVES: dict[Path, dict[str, Any]] = {}
+LEAVES: dict[Path, Json] = {}
 #: Paths of what the chart cannot do without: levels, and values that have no empty one.
 REQUIRED: set[Path] = set()
 #: What to do instead of each name of other charts, as the schema says.
@@ -252,13 +248,13 @@ def value_at(values: Any, path: Path) -> Any:
     return values
 
 
-def without(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def without(values: Json, path: Path) -> Json:
     """Return values without the one at a path."""
     complete = merged(values)
     value_at(complete, path[:-1]).pop(path[-1])
     return complete
 
 
-def flipped(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def flipped(values: Json, path: Path) -> Json:
     """Return values with one switch the other way."""
     return merged(values, nested(path, not value_at(merged(DEFAULTS, values), path)))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import tracemalloc
 from collections.abc import Iterator
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -46,7 +47,7 @@ from vllm_specdec_exporter.commands.history.document import (
 )
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
 from vllm_specdec_exporter.commands.history.past import TimeGrid
-from vllm_specdec_exporter.commands.history.reading import Reader
+from vllm_specdec_exporter.commands.history.reading import read_stored
 from vllm_specdec_exporter.commands.history.series import PastScope
 from vllm_specdec_exporter.commands.history.session import show
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
@@ -57,15 +58,7 @@ from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
 SCRAPE = 60.0
 #: Two replicas, scraped each minute: four configurations over 14 days.
-WORLD = World(
-    [
-        Life(f"r{n}:8000", 3.5 * i, 3.5 * (i + 1), k)
-        for i, k in enumerate((0, 1, 3, 5))
-        for n in range(2)
-    ],
-    seed=1,
-    step=SCRAPE,
-)
+WORLD = World(four(1, replicas=2).lives, seed=1, step=SCRAPE)
 #: And an SGLang with two ranks, which has no K before it drafts.
 SGLANG = World(
     [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)],
@@ -76,7 +69,8 @@ SGLANG = World(
 )
 #: And two replicas on one node of Ray, of which only the positions of drafts would show
 #: K.
-ON_RAY = [Life(f"u{n}", i, i + 1, 3 * i) for i in range(2) for n in range(2)]
+ON_RAY = [Life("u0", 0, 1, 0), Life("u1", 0, 1, 0)]
+ON_RAY += [Life("u0", 1, 2, 3), Life("u1", 1, 2, 3)]
 RAY = World(ON_RAY, seed=5, step=SCRAPE, model="ray", ray=True)
 #: And half a day of two replicas by federation, scraped each five minutes, more than
 #: blocks would take.
@@ -129,23 +123,37 @@ def document(outcome: Outcome) -> dict[str, Any]:
     return result
 
 
+def model_named(url: str, name: str) -> dict[str, Any]:
+    shown = run_here("history", url, *SINCE, f"--model-name={name}", "--json")
+    (model,) = document(shown)["models"]
+    return dict(model)
+
+
+def ks_of(model: dict[str, Any]) -> list[int | None]:
+    configurations = (each["configuration"] for each in model["configurations"])
+    return [shown["num_speculative_tokens"] for shown in configurations]
+
+
 def check(model: dict[str, Any]) -> None:
     """Check all comparisons of a model against the truth."""
-    ks = [
-        each["configuration"]["num_speculative_tokens"]
-        for each in model["configurations"]
-    ]
+    ks = ks_of(model)
     pairs = [(ks[each["new"]], ks[each["old"]]) for each in model["comparisons"]]
     assert pairs == [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
-    for (k, k_before), each in zip(pairs, model["comparisons"], strict=True):
+    for pair, each in zip(pairs, model["comparisons"], strict=True):
         bins = [
             BinSpeedup(**{**b, "speedup": Interval(**b["speedup"])})
             for b in each["bins"]
         ]
-        right = truth(bins, k, k_before)
+        right = truth(bins, *pair)
         speedup = each["speedup"]
-        assert speedup["low"] <= right <= speedup["high"]
-        assert speedup["high"] / speedup["low"] < 1.3
+        assert speedup["low"] <= right <= speedup["high"], pair
+        assert speedup["high"] / speedup["low"] < 1.3, pair
+
+
+def counted(name: str, k: int) -> float:
+    """What the replicas with this K counted in all."""
+    lives = [life for life in WORLD.lives if life.k == k]
+    return sum(WORLD.counts[life][name].sum() for life in lives)
 
 
 def test_the_past_in_a_prometheus(prometheus: str) -> None:
@@ -162,40 +170,28 @@ def test_the_past_in_a_prometheus(prometheus: str) -> None:
     ]
     assert result["block_seconds"] == 3600
     check(model)
-    for index, each in enumerate(model["configurations"]):
-        k = (0, 1, 3, 5)[index]
-        assert Configuration(**each["configuration"]) == Configuration(
-            k, "eagle3" if k else "", "0.32.0"
-        )
-        assert (each["periods"], each["replicas"]) == (1, 2)
-        assert each["last_seconds"] - each["first_seconds"] == pytest.approx(
-            3.5 * DAY, abs=600
-        )
-        lives = [WORLD.counts[life] for life in WORLD.lives if life.k == k]
-        assert each["requests"] == pytest.approx(
-            sum(c["requests"].sum() for c in lives), rel=0.02
-        )
-        if k:
-            accepted, drafted = (
-                sum(c[f"{n}_tokens"].sum() for c in lives)
-                for n in ("accepted", "draft")
-            )
-            ratio = accepted / drafted
-            assert each["acceptance_ratio"] == pytest.approx(ratio, rel=1e-3)
-            assert each["mean_acceptance_length"] == pytest.approx(
-                1 + k * ratio, rel=1e-3
-            )
+    without, *drafting = model["configurations"]
+    assert Configuration(**without["configuration"]) == Configuration(0, "", "0.32.0")
+    for k, each in zip((0, 1, 3, 5), model["configurations"], strict=True):
+        assert (each["periods"], each["replicas"]) == (1, 2), k
+        seconds = each["last_seconds"] - each["first_seconds"]
+        assert seconds == pytest.approx(3.5 * DAY, abs=600), k
+        requests = counted("requests", k)
+        assert each["requests"] == pytest.approx(requests, rel=0.02), k
+    for k, each in zip((1, 3, 5), drafting, strict=True):
+        shown = Configuration(**each["configuration"])
+        assert shown == Configuration(k, "eagle3", "0.32.0")
+        ratio = counted("accepted_tokens", k) / counted("draft_tokens", k)
+        assert each["acceptance_ratio"] == pytest.approx(ratio, rel=1e-3), k
+        length = each["mean_acceptance_length"]
+        assert length == pytest.approx(1 + k * ratio, rel=1e-3), k
 
 
 def test_the_past_of_sglang(prometheus: str) -> None:
     """K from its gauge, the accepted tokens from its other counters."""
-    (model,) = document(
-        run_here("history", prometheus, *SINCE, "--model-name", "qwen", "--json")
-    )["models"]
-    without, drafting = model["configurations"]
-    assert [
-        each["configuration"]["num_speculative_tokens"] for each in (without, drafting)
-    ] == [0, 3]
+    model = model_named(prometheus, "qwen")
+    _, drafting = model["configurations"]
+    assert ks_of(model) == [0, 3]
     assert drafting["mean_acceptance_length"] == pytest.approx(
         1 + sum(ACCEPTED[:3]), rel=0.01
     )
@@ -207,19 +203,13 @@ def test_the_past_of_sglang(prometheus: str) -> None:
 
 def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> None:
     """Its drafts show it, and replicas of one address are told apart."""
-    (model,) = document(
-        run_here("history", prometheus, *SINCE, "--model-name", "ray", "--json")
-    )["models"]
-    without, drafting = model["configurations"]
-    assert [
-        each["configuration"]["num_speculative_tokens"] for each in (without, drafting)
-    ] == [0, None]
-    for each, lives in ((without, ON_RAY[:2]), (drafting, ON_RAY[2:])):
-        finished = sum(RAY.counts[life]["requests"].sum() for life in lives)
-        assert (each["replicas"], each["requests"]) == (
-            2,
-            pytest.approx(finished, rel=0.02),
-        )
+    model = model_named(prometheus, "ray")
+    assert ks_of(model) == [0, None]
+    assert [each["replicas"] for each in model["configurations"]] == [2, 2]
+    finished = [RAY.counts[life]["requests"].sum() for life in ON_RAY]
+    assert [each["requests"] for each in model["configurations"]] == pytest.approx(
+        [sum(finished[:2]), sum(finished[2:])], rel=0.02
+    )
 
 
 def test_a_federated_half_day_with_few_samples(prometheus: str, tmp_path: Path) -> None:
@@ -227,25 +217,19 @@ def test_a_federated_half_day_with_few_samples(prometheus: str, tmp_path: Path) 
     tells replicas apart.
     """
     brief = ("history", prometheus, *SINCE, "--model-name", "brief")
-    (model,) = document(run_here(*brief, "--json"))["models"]
-    for each, life in zip(model["configurations"], FEDERATED.lives, strict=True):
-        assert (each["configuration"]["num_speculative_tokens"], each["replicas"]) == (
-            life.k,
-            1,
-        )
-        assert each["requests"] == pytest.approx(
-            FEDERATED.counts[life]["requests"].sum(), rel=0.2
-        )
+    model = model_named(prometheus, "brief")
+    finished = [FEDERATED.counts[life]["requests"].sum() for life in FEDERATED.lives]
+    assert ks_of(model) == [0, 3]
+    assert [each["replicas"] for each in model["configurations"]] == [1, 1]
+    assert [each["requests"] for each in model["configurations"]] == pytest.approx(
+        finished, rel=0.2
+    )
     assert model["comparisons"][0]["speedup"]["value"] == pytest.approx(2.4, abs=0.2)
-    first_half = (
-        "--a=2025-11-03/2025-11-03T03:00Z",
-        "--b=2025-11-03T03:00Z/2025-11-03T06:00Z",
-        "--model=brief",
+    first, second = (
+        "2025-11-03/2025-11-03T03:00Z",
+        "2025-11-03T03:00Z/2025-11-03T06:00Z",
     )
-    assert (
-        "(B against A)"
-        in run_here("compare", f"--prometheus.url={prometheus}", *first_half).out
-    )
+    assert "(B against A)" in compared(prometheus, first, second, "--model=brief").out
     refused = run_here(*brief, "--out", str(tmp_path / "baseline.json"))
     assert refused.code == 1
     assert "not stored request_time_per_output_token_seconds_bucket" in refused.err
@@ -276,13 +260,13 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(
     assert named == ("llama", "0.32.0", "vllm-v1")
     for bucket in recorded.buckets[1:]:
         time = bucket.latencies.time_per_output_token
+        load = bucket.requests_running
         # The prompt length is in between, the drift of the hours a few percent.
-        assert time.mean == pytest.approx(
-            0.0105 * (1 + bucket.requests_running / 15), rel=0.15
-        )
-        assert time.counts[1] == pytest.approx(0.5 * time.count)
-    for texts in ("K=5, eagle3, 0.32.0", "running", "<desc"):
-        assert texts in picture.read_text("utf-8")
+        assert time.mean == pytest.approx(0.0105 * (1 + load / 15), rel=0.15), load
+        assert time.counts[1] == pytest.approx(0.5 * time.count), load
+    svg = picture.read_text("utf-8")
+    labels = ("K=5, eagle3, 0.32.0", "running", "<dc:description")
+    assert [text for text in labels if text not in svg] == []
 
 
 def test_instances_and_matchers(prometheus: str) -> None:
@@ -311,39 +295,38 @@ def test_instances_and_matchers(prometheus: str) -> None:
     assert only["models"][0]["configurations"] == result[3]["configurations"]
 
 
-def test_compare_takes_two_times(prometheus: str) -> None:
+FIRST_HALF = "2025-11-03/2025-11-06T12:00Z"
+SECOND_HALF = "2025-11-10T00:00Z/2025-11-13"
+
+
+def compared(prometheus: str, a: str, b: str, *words: str) -> Outcome:
+    times = (f"--prometheus.url={prometheus}", f"--a={a}", f"--b={b}")
+    return run_here("compare", *times, *words)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "speedup"),
+    [(FIRST_HALF, SECOND_HALF, 2.1), (SECOND_HALF, FIRST_HALF, 1 / 2.1)],
+)
+def test_compare_takes_two_times(
+    prometheus: str, a: str, b: str, speedup: float
+) -> None:
     """Whatever ran in them: B against A, also if A is the later one."""
-    first_half = "2025-11-03/2025-11-06T12:00Z"
-    second_half = "2025-11-10T00:00Z/2025-11-13"
-    for a, b, speedup in (
-        (first_half, second_half, 2.1),
-        (second_half, first_half, 1 / 2.1),
-    ):
-        times = ("--a", a, "--b", b, "--model", "llama", "--json")
-        result = document(run_here("compare", "--prometheus.url", prometheus, *times))
-        ((model,), (comparison,)) = result["models"], result["models"][0]["comparisons"]
-        assert [each["configuration"]["name"] for each in model["configurations"]] == [
-            "A",
-            "B",
-        ]
-        assert comparison["speedup"]["value"] == pytest.approx(speedup, rel=0.1)
-    idle = run_here(
-        "compare",
-        "--prometheus.url",
-        prometheus,
-        "--a",
-        first_half,
-        "--b",
-        "2025-11-20/2025-11-21",
-    )
-    assert (idle.code, "nothing to compare: only A had traffic\n" in idle.out) == (
-        1,
-        True,
-    )
-    refused = run_here(
-        "compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h"
-    )
-    assert (refused.code, "--a and --b overlap" in refused.err) == (2, True)
+    shown = compared(prometheus, a, b, "--model=llama", "--json")
+    (model,) = document(shown)["models"]
+    names = [each["configuration"]["name"] for each in model["configurations"]]
+    assert names == ["A", "B"]
+    (comparison,) = model["comparisons"]
+    assert comparison["speedup"]["value"] == pytest.approx(speedup, rel=0.1)
+
+
+def test_times_that_cannot_be_compared(prometheus: str) -> None:
+    idle = compared(prometheus, FIRST_HALF, "2025-11-20/2025-11-21")
+    assert idle.code == 1
+    assert "nothing to compare: only A had traffic\n" in idle.out
+    refused = compared(prometheus, "3d/2d", "60h")
+    assert refused.code == 2
+    assert "--a and --b overlap" in refused.err
     assert "REFERENCE and SIDE" in run_here("compare").err
 
 
@@ -421,33 +404,27 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
 
 def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Model, method and version are what the server has stored."""
-    summary = Summary(
-        Configuration(3, "\x9b31m", "\u202e1"),
-        0.0,
-        60.0,
-        1,
-        1,
-        9.0,
-        1.0,
-        1.0,
-        1.0,
-        0.5,
-        2.0,
-        0.01,
-        100.0,
-    )
+    numbers = dict.fromkeys(get_annotations(Summary), 1.0)
+    hostile = Configuration(3, "\x9b31m", "\u202e1")
+    summary = Summary(**(numbers | {"configuration": hostile}))
     model = ModelHistory("\x9b2J", (summary,), (), ())
+    past = HistoryDocument(
+        FORMAT,
+        version="1",
+        since_seconds=0.0,
+        until_seconds=60.0,
+        block_seconds=60.0,
+        models=(model,),
+        warnings=("\x9b: store down",),
+    )
+    written = []
     for as_json in (True, False):
-        show(
-            HistoryDocument(
-                FORMAT, "1", 0.0, 60.0, 60.0, (model,), ("\x9b: store down",)
-            ),
-            as_json=as_json,
-        )
-        written = capsys.readouterr().out
-        assert ": store down" in written
-        assert written.replace("\n", "").isprintable()
-        assert not as_json or json.loads(written)["models"][0]["name"] == "\x9b2J"
+        show(past, as_json=as_json)
+        written.append(capsys.readouterr().out)
+    for text in written:
+        assert ": store down" in text, text
+        assert text.replace("\n", "").isprintable(), text
+    assert json.loads(written[0])["models"][0]["name"] == "\x9b2J"
 
 
 async def test_warnings_are_kept() -> None:
@@ -460,9 +437,9 @@ async def test_warnings_are_kept() -> None:
     )
     with FaultyServer(answer(body)) as server:
         source = Prometheus(parse_target(server.url), UpstreamConfig())
-        for _ in range(2):
-            assert await source.grid("up", TimeGrid(60.0, 60.0, 1)) == {}
+        grids = [await source.grid("up", TimeGrid(60.0, 60.0, 1)) for _ in range(2)]
         await source.close()
+    assert grids == [{}, {}]
     assert list(source.warnings) == [
         "receive series: store is down",
         "partial response",
@@ -529,7 +506,8 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     """
     fleet = Fleet()
     tracemalloc.start()
-    await Reader(fleet, PastScope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
+    scope = PastScope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')
+    await read_stored(fleet, scope)
     assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     tracemalloc.stop()
     parts = [
@@ -580,9 +558,10 @@ def test_reading_adds_nothing_and_loses_nothing(
         "",
         *["eagle3"] * 3,
     ]
-    for result, right in zip(model["comparisons"], past.comparisons, strict=True):
-        assert Interval(**result["speedup"]).value == pytest.approx(right.speedup.value)
-        assert result["blocks"] == right.blocks
+    speedups = [each["speedup"]["value"] for each in model["comparisons"]]
+    assert speedups == pytest.approx([c.speedup.value for c in past.comparisons])
+    blocks = [each["blocks"] for each in model["comparisons"]]
+    assert blocks == [each.blocks for each in past.comparisons]
     lives = [
         (world.counts[life], max(WITHOUT_BUCKETS, native.get(life.replica, 0)))
         for life in world.lives[:3]
@@ -591,12 +570,12 @@ def test_reading_adds_nothing_and_loses_nothing(
         bucket.latencies.time_per_output_token
         for bucket in decode(out.read_bytes()).buckets
     ]
-    for name, result in (
-        ("tpot_count", [t.count for t in times]),
-        ("tpot_sum", [t.sum for t in times]),
-    ):
-        right = sum(counts[name][first:-2].sum() for counts, first in lives)
-        assert sum(result) == pytest.approx(right)
+    recorded = [sum(getattr(time, part) for time in times) for part in ("count", "sum")]
+    finished = [
+        sum(counts[f"tpot_{part}"][first:-2].sum() for counts, first in lives)
+        for part in ("count", "sum")
+    ]
+    assert recorded == pytest.approx(finished)
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])

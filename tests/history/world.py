@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TextIO
 
 import numpy as np
@@ -187,13 +188,11 @@ def truth(bins: Sequence[BinSpeedup], k: int, k_before: int = 0) -> float:
 def four(seed: int, replicas: int = 3, days: float = 14, **more: object) -> World:
     """Return a past of some replicas: no speculation, then K of 1, 3 and 5."""
     each = days / 4
-    ks = enumerate((0, 1, 3, 5))
     lives = [
         Life(f"r{n}:8000", each * i, each * (i + 1), k)
-        for i, k in ks
-        for n in range(replicas)
+        for (i, k), n in product(enumerate((0, 1, 3, 5)), range(replicas))
     ]
-    return World(lives, seed, **more)  # type: ignore[arg-type]
+    return World(lives, seed, **more)
 
 
 _VLLM = {

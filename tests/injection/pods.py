@@ -9,8 +9,8 @@ import yaml
 
 _DOCUMENT = yaml.safe_load(Path(__file__).with_name("pods.yml").read_text("utf-8"))
 LABELS = {"app": "vllm", "vllm-specdec-exporter/inject": "enabled"}
-VLLM: dict[str, Any] = _DOCUMENT["containers"]["vllm"]
-DOWNLOAD: dict[str, Any] = _DOCUMENT["containers"]["download"]
+VLLM = _DOCUMENT["containers"]["vllm"]
+DOWNLOAD = _DOCUMENT["containers"]["download"]
 
 
 def pod(*, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def pod(*, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any
 #: What is injected into, by name.
 INJECTED = {name: pod(**fields) for name, fields in _DOCUMENT["injected"].items()}
 #: What is not, by the condition that it does not meet.
-REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+REFUSED = {
     name: (condition, pod(**fields))
     for name, (condition, fields) in _DOCUMENT["refused"].items()
 }

@@ -7,7 +7,7 @@ refuse raises an error.
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import celpy
@@ -22,17 +22,15 @@ class JSONPatch(celtypes.MessageType):
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         assert set(map(str, fields)) <= {"op", "path", "from", "value"}, fields
-        for name in ("op", "path"):
-            assert isinstance(
-                fields.get(celtypes.StringType(name)), celtypes.StringType
-            ), fields
+        required = [fields.get(celtypes.StringType(name)) for name in ("op", "path")]
+        assert all(isinstance(text, celtypes.StringType) for text in required), fields
         super().__init__(fields)
 
 
 _ENVIRONMENT = celpy.Environment(annotations={"JSONPatch": JSONPatch})
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS = {
     "split": lambda text, separator: celtypes.ListType(
         map(celtypes.StringType, text.split(separator))
     ),
@@ -89,7 +87,7 @@ def patch(policy: Mapping[str, Any], pod: Mapping[str, Any]) -> list[dict[str, A
     """Return the JSON patch of the policy's only mutation."""
     spec = policy["spec"]
     (mutation,) = spec["mutations"]
-    scope: dict[str, Any] = {"object": celpy.json_to_cel(pod)}
+    scope = {"object": celpy.json_to_cel(pod)}
     expressions = {
         variable["name"]: variable["expression"] for variable in spec["variables"]
     }

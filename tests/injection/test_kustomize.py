@@ -47,12 +47,12 @@ def workload(
     kind: str, *init: dict[str, Any], inject: str = "enabled", tap: str = ""
 ) -> dict[str, Any]:
     """Return a workload that asks for the sidecar, with init containers of its own."""
-    spec: dict[str, Any] = {"containers": [VLLM]}
+    spec = {"containers": [VLLM]}
     if init:
         spec["initContainers"] = list(init)
     # A label of the pods asks for nothing here: Kustomize sees the workload's own.
     metadata = {"labels": {"app": "vllm", INJECT: "enabled"}}
-    made: dict[str, Any] = {
+    made = {
         "apiVersion": KINDS[kind],
         "kind": kind,
         "metadata": {"labels": {INJECT: inject}, "annotations": {ASK: tap}},
@@ -69,7 +69,7 @@ def workload(
 
 #: Workloads, each with the init containers that it must have afterwards; None: it stays
 #: as it is.
-WORKLOADS: dict[str, tuple[dict[str, Any], list[dict[str, Any]] | None]] = {
+WORKLOADS = {
     # Kustomize puts new entries first: the exporter starts before a download.
     "init-container": (workload("Deployment", DOWNLOAD), [sidecar(), DOWNLOAD]),
     "no-tap": (workload("Deployment", tap="false"), [sidecar()]),
@@ -85,7 +85,7 @@ for _kind in ("Deployment", "StatefulSet", "DaemonSet", "Job"):
     _name = _kind.lower()
     WORKLOADS[f"plain-{_name}"] = (workload(_kind), [sidecar()])
     WORKLOADS[f"tap-{_name}"] = (workload(_kind, tap="true"), [sidecar() | TAP])
-SENT: Objects = {
+SENT = {
     name: {**sent, "metadata": {**sent["metadata"], "name": name}}
     for name, (sent, _) in WORKLOADS.items()
 }
@@ -211,7 +211,7 @@ def test_readme_is_executed(tmp_path: Path) -> None:
     assert added["args"][2].startswith("--spec.config={")
     assert added["image"] != sidecar()["image"]
 
-    service: dict[str, Any] = {
+    service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "vllm"},
@@ -228,5 +228,4 @@ def test_readme_is_executed(tmp_path: Path) -> None:
     minor = re.search(
         r"kubectl-v(\d+)", (Path(__file__).parent / "package.json").read_text()
     )
-    assert minor is not None
     assert f"1.{minor[1]}" in README

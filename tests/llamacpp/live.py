@@ -57,31 +57,16 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
     """A server that drafts K tokens and accepts them at these rates, or honestly;
     yields its address.
     """
-    command = [
-        str(BUILT / "llama-server"),
-        "-m",
-        str(models / "target.gguf"),
-        "-md",
-        str(models / "draft.gguf"),
-        "--spec-type",
-        "draft-simple",
-        "--spec-draft-n-max",
-        str(K),
-        "--metrics",
-        "--no-warmup",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "{port}",
-        "-c",
-        "4096",
-        "-np",
-        str(SLOTS),
-        "-t",
-        "1",
-    ]
+    # `{port}` is filled in by `Program`.
+    flags = (
+        f"--spec-type draft-simple --spec-draft-n-max {K} --metrics --no-warmup "
+        f"--host 127.0.0.1 --port {{port}} -c 4096 -np {SLOTS} -t 1"
+    )
     if rates:
-        command += ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]
+        flags += f" --spec-synth-rates {','.join(f'{rate:g}' for rate in rates)}"
+    # Paths may hold spaces, so they are not split.
+    command = [f"{BUILT}/llama-server", "-m", f"{models}/target.gguf"]
+    command += ["-md", f"{models}/draft.gguf", *flags.split()]
     with Program(command, ready="/health") as program:
         yield program.url
 
@@ -94,18 +79,14 @@ def exporter(url: str, folder: Path) -> Iterator[RunningExporter]:
     costs = folder / "cost.yml"
     costs.write_text(COST_FILE)
     flags = (
-        "--vllm.url",
-        url,
-        "--cost.file",
-        str(costs),
-        "--cost.profile",
-        "known",
-        "--poll.interval",
-        "1s",
+        f"--vllm.url={url}",
+        f"--cost.file={costs}",
+        "--cost.profile=known",
+        "--poll.interval=1s",
+        "--window=30s",
+        "--window=15m",
     )
-    with running_exporter(
-        *flags, "--window", "30s", "--window", "15m", fast=False
-    ) as running:
+    with running_exporter(*flags, fast=False) as running:
         running.wait_until_up()
         yield running
 
@@ -155,7 +136,6 @@ def run(url: str, running: RunningExporter) -> tuple[EngineResult, int, int]:
 def row(name: str, engine: EngineResult) -> str:
     window = engine.window(engine.judged_window)
     wanted = SETS[name]
-    assert window is not None
     cells = (
         name,
         f"{window.drafts or 0:,.0f}",

@@ -18,7 +18,8 @@ from vllm_specdec_exporter.economics.cost import (
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Window
-from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import process_reading
+from vllm_specdec_exporter.observe.settings import Settings
 
 KNOWN = CostProfile(
     "known",

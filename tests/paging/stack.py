@@ -154,18 +154,12 @@ def stack(
         window = f"{seconds(5):g}s"
         exporter = running.enter_context(
             running_exporter(
-                "--vllm.url",
-                server,
-                "--spec.config",
-                json.dumps(speculation),
-                "--cost.file",
-                calibrated_file(),
-                "--poll.interval",
-                "500ms",
-                "--window",
-                window,
-                "--judgement.window",
-                window,
+                f"--vllm.url={server}",
+                f"--spec.config={json.dumps(speculation)}",
+                f"--cost.file={calibrated_file()}",
+                "--poll.interval=500ms",
+                f"--window={window}",
+                f"--judgement.window={window}",
                 *flags,
                 fast=False,
             )

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 #: What docs/reference/detection.md promises, and Alertmanager's group_wait.
 PROMISED_COLLAPSE = 12.5
 PROMISED_DEATH = 7.5
-SPECULATION: dict[str, object] = {"method": "draft_model", "num_speculative_tokens": 4}
+SPECULATION = {"method": "draft_model", "num_speculative_tokens": 4}
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from support.builders import requests as recorded
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    parse_record,
-)
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import DraftRecord, parse_record
 from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 #: What one step drafted, and how much of it was accepted.
@@ -39,8 +36,8 @@ def request(
     accepted: int, drafted: int = 100, drafts: int = 20, **more: Any
 ) -> Observation:
     """A request that had so many of its drafted tokens accepted."""
-    known = {"time": 0.0, "model_name": "m", "temperature": 0.0, "request_type": "chat"}
-    return Observation(**{**known, "record": totals(accepted, drafted, drafts), **more})
+    usual = {"time": 0.0, "model_name": "m", "temperature": 0.0, "request_type": "chat"}
+    return Observation(**{**usual, "record": totals(accepted, drafted, drafts), **more})
 
 
 def counters(found: RequestsResult) -> dict[Any, float]:
@@ -79,4 +76,4 @@ def steps(
 @cache
 def real_records(scenario: str) -> tuple[DraftRecord, ...]:
     """What a real vLLM said of every request of a capture."""
-    return tuple(parse_record(found["spec"]) for found in recorded(scenario))
+    return tuple(parse_record(row["spec"]) for row in recorded(scenario))

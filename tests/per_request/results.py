@@ -1,10 +1,13 @@
 """What may be known of single requests, in every state that a publisher has to show."""
 
+from itertools import product
+
 from msgspec.structs import replace
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import DraftRecord
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
@@ -33,8 +36,8 @@ def few(kind: Kind, requests: int) -> Kind:
 
 
 def _hostile() -> RequestsResult:
-    found = known((few(CODE, 60), few(CHAT, 60)))
-    (model,) = found.models
+    published = known((few(CODE, 60), few(CHAT, 60)))
+    (model,) = published.models
     model = replace(
         model,
         model_name=HOSTILE,
@@ -50,13 +53,13 @@ def _hostile() -> RequestsResult:
         else None,
     )
     return replace(
-        found,
+        published,
         models=(model,),
         tenants=tuple(
-            replace(t, tenant=HOSTILE, model_name=HOSTILE) for t in found.tenants
+            replace(t, tenant=HOSTILE, model_name=HOSTILE) for t in published.tenants
         ),
         observations=tuple(
-            replace(o, source=HOSTILE, record=HOSTILE) for o in found.observations
+            replace(o, source=HOSTILE, record=HOSTILE) for o in published.observations
         ),
         tap=replace(
             TAP, address=HOSTILE, upstream=HOSTILE, upstream_errors_total={HOSTILE: 1}
@@ -89,14 +92,8 @@ RESULTS: dict[str, RequestsResult] = {
     ),
     "many-groups": known(
         tuple(
-            Kind(
-                8 + 2 * place,
-                0.9 - 0.02 * place,
-                temperature,
-                f"type-of-request-{place}",
-            )
-            for place in range(12)
-            for temperature in (0.0, 0.6)
+            Kind(8 + 2 * n, 0.9 - 0.02 * n, temperature, f"type-of-request-{n}")
+            for n, temperature in product(range(12), (0.0, 0.6))
         )
     ),
     "unset": known((replace(CODE, requests=60, temperature=None),)),

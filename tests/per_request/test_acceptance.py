@@ -3,12 +3,12 @@ send away.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from per_request.exact import record, request
 from vllm_specdec_exporter.config.thresholds import Thresholds
@@ -45,75 +45,75 @@ def judged(
     return model
 
 
-def alike(requests: int, accepted: int, kind: str = "chat") -> list[Observation]:
-    return [
-        request(accepted, request_type=kind, completion_tokens=accepted + 20)
-        for _ in range(requests)
-    ]
+COOL = 0.2
+HOT = 1.5
+
+
+def alike(
+    requests: int, accepted: int, kind: str = "chat", temperature: float | None = COOL
+) -> list[Observation]:
+    """Requests of a kind that had so many of their hundred drafted tokens accepted."""
+    one = request(
+        accepted,
+        request_type=kind,
+        temperature=temperature,
+        completion_tokens=accepted + 20,
+    )
+    return [one] * requests
 
 
 def sixty_forty() -> list[Observation]:
     """60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %, as they
     may come in.
     """
-    found = [
-        request(0, record=WELL, request_type="code", completion_tokens=107)
-        for _ in range(60)
-    ]
-    found += [
-        request(
-            0, record=BADLY, request_type="chat", temperature=1.2, completion_tokens=63
-        )
-        for _ in range(40)
-    ]
-    Random(1).shuffle(found)
-    return found
+    code = request(0, record=WELL, request_type="code", completion_tokens=107)
+    chat = request(0, record=BADLY, temperature=1.2, completion_tokens=63)
+    requests = [code] * 60 + [chat] * 40
+    Random(1).shuffle(requests)
+    return requests
+
+
+def group(kind: str, temperature: str, *, requests: int, accepted: int) -> GroupWindow:
+    """What is told of `requests` of the hundred, each with 25 drafts of four tokens of
+    which `accepted` were.
+    """
+    loses = accepted < 50
+    length = 1 + accepted / 25
+    return GroupWindow(
+        temperature,
+        kind,
+        requests=requests,
+        requests_ratio=requests / 100,
+        acceptance_ratio=accepted / 100,
+        p10=accepted / 100,
+        p50=accepted / 100,
+        mean_acceptance_length=length,
+        outcome=Outcome.LOSES if loses else Outcome.GAINS,
+        losing_requests_ratio=float(loses),
+        rejected_ratio=requests * (100 - accepted) / (40 * 62 + 60 * 18),
+        estimated_speedup=length / PROFILE.step_cost(4, 8),
+        judged=True,
+    )
 
 
 class TestTheLosingMinority:
     def test_four_of_ten_lose(self) -> None:
         """By request the two kinds are plain: P10 loses, and most others gain."""
-        found = judged(sixty_forty(), batch=8.0)
-        code, chat = found.groups
-        rejected = 40 * 62 + 60 * 18
+        judgement = judged(sixty_forty(), batch=8.0)
+        code, chat = judgement.groups
         tokens = 40 * 63 + 60 * 107
 
-        assert (found.window, found.window_requests) == ("30m", 100)
-        assert found.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
-        assert (found.losing_requests_ratio, found.gaining_requests_ratio) == (0.4, 0.6)
-        assert found.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
-        assert found.mixed is True
+        assert (judgement.window, judgement.window_requests) == ("30m", 100)
+        assert judgement.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
+        assert judgement.losing_requests_ratio == 0.4
+        assert judgement.gaining_requests_ratio == 0.6
+        assert judgement.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
+        assert judgement.mixed is True
         # Each group with its share of the requests and of the rejected tokens, the
         # largest first.
-        assert code == GroupWindow(
-            "0",
-            "code",
-            60,
-            0.6,
-            0.82,
-            0.82,
-            0.82,
-            1 + 82 / 25,
-            Outcome.GAINS,
-            0.0,
-            60 * 18 / rejected,
-            (1 + 82 / 25) / PROFILE.step_cost(4, 8),
-            judged=True,
-        )
-        assert chat == GroupWindow(
-            "1+",
-            "chat",
-            40,
-            0.4,
-            0.38,
-            0.38,
-            0.38,
-            1 + 38 / 25,
-            Outcome.LOSES,
-            1.0,
-            40 * 62 / rejected,
-            (1 + 38 / 25) / PROFILE.step_cost(4, 8),
-            judged=True,
+        assert (code, chat) == (
+            group("code", "0", requests=60, accepted=82),
+            group("chat", "1+", requests=40, accepted=38),
         )
 
     def test_losing_requests_that_are_slower(self) -> None:
@@ -134,10 +134,10 @@ class TestEnough:
         """One request short of `minimum_requests` nothing is judged, and it is said how
         many it takes.
         """
-        found = judged(sixty_forty()[:49])
+        judgement = judged(sixty_forty()[:49])
 
-        assert (found.mixed, found.routing) == (None, None)
-        assert found.findings == (
+        assert (judgement.mixed, judgement.routing) == (None, None)
+        assert judgement.findings == (
             Finding(
                 Severity.HINT,
                 (
@@ -147,7 +147,7 @@ class TestEnough:
                 "Wait for more traffic, or judge over a longer requests.window.",
             ),
         )
-        assert found.acceptance_quantiles["0.1"] == 0.38
+        assert judgement.acceptance_quantiles["0.1"] == 0.38
         assert judged(sixty_forty()[:50]).mixed is True
 
     def test_requests_without_a_record(self) -> None:
@@ -209,12 +209,11 @@ class TestEnough:
         record is never said.
         """
         thresholds = Thresholds().with_values({"unrecorded_requests_ratio": limit})
-        found = judged(
+        judgement = judged(
             [*alike(80, 82), *[request(0, record=None)] * unseen], thresholds
         )
-        assert (
-            any("had no record" in finding.text for finding in found.findings) is told
-        )
+        texts = [finding.text for finding in judgement.findings]
+        assert any("had no record" in text for text in texts) is told
 
 
 def test_requests_without_a_type() -> None:
@@ -235,9 +234,11 @@ def test_requests_without_a_type() -> None:
     )
 
     def hints(*groups: list[Observation]) -> list[tuple[str, str]]:
-        found = judged(one for group in groups for one in group)
+        judgement = judged(chain(*groups))
         return [
-            (f.text, f.action) for f in found.findings if f.severity is Severity.HINT
+            (f.text, f.action)
+            for f in judgement.findings
+            if f.severity is Severity.HINT
         ]
 
     assert hints(alike(150, 82), alike(50, 38, OTHER)) == [(untyped, action)]
@@ -248,8 +249,7 @@ def test_requests_without_a_type() -> None:
         (1.5, OTHER, "1+"),
         (None, "chat", "unset (not in the request)"),
     ):
-        some = [replace(one, temperature=temperature) for one in alike(50, 38, kind)]
-        ((text, _),) = hints(alike(100, 82, kind), some)
+        ((text, _),) = hints(alike(100, 82, kind), alike(50, 38, kind, temperature))
         assert text.startswith(
             f"requests at temperature {named} lose: 33% of the requests, "
         ), (temperature, kind, named)
@@ -283,10 +283,10 @@ class TestTail:
         """A share that would be rounded to the limit is written with the digits that it
         takes.
         """
-        found = judged([request(1249, 2500) for _ in range(100)])
+        judgement = judged([request(1249, 2500)] * 100)
 
-        assert found.losing_requests_ratio == 1
-        (tail,) = found.findings
+        assert judgement.losing_requests_ratio == 1
+        (tail,) = judgement.findings
         assert tail.text == (
             "a tenth of the requests has an acceptance of 49.9% or less (P10, limit "
             "50.0%): 100% of the "
@@ -300,32 +300,21 @@ class TestTail:
         A tenth below a limit above the zone of losing is none that loses.
         """
         cheap = {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.4}
-        lower = {"poor_request_acceptance_ratio": 0.3}
         higher = {"poor_request_acceptance_ratio": 0.7}
-        for limits, ratios, told in (
-            ({}, {82: 91, 38: 9}, False),
-            ({}, {82: 90, 38: 10}, True),
-            (cheap, {45: 91, 20: 9}, False),
-            (cheap, {45: 90, 20: 10}, True),
-            (lower, {82: 85, 38: 15}, False),
-            ({"poor_request_acceptance_ratio": 0.38}, {82: 85, 38: 15}, False),
-            ({"disable_acceptance_ratio": 0.3}, {82: 85, 38: 15}, False),
-            (higher, {82: 80, 60: 15, 38: 5}, False),
+        for limits, counts, expected in (
+            ({}, {82: 91, 38: 9}, []),
+            ({}, {82: 90, 38: 10}, [True]),
+            (cheap, {45: 91, 20: 9}, []),
+            (cheap, {45: 90, 20: 10}, [True]),
+            ({"poor_request_acceptance_ratio": 0.38}, {82: 85, 38: 15}, []),
+            ({"disable_acceptance_ratio": 0.3}, {82: 85, 38: 15}, []),
+            (higher, {82: 80, 60: 15, 38: 5}, []),
         ):
-            requests = [
-                one
-                for accepted, count in ratios.items()
-                for one in alike(count, accepted)
-            ]
+            requests = chain(*(alike(counts[ratio], ratio) for ratio in counts))
             findings = judged(requests, Thresholds().with_values(limits)).findings
-            assert any("P10" in finding.text for finding in findings) is told, (
-                limits,
-                ratios,
-            )
-            assert (
-                any(finding.severity is Severity.PROBLEM for finding in findings)
-                is told
-            ), (limits, ratios, told)
+            problems = [f.text for f in findings if f.severity is Severity.PROBLEM]
+            assert ["P10" in text for text in problems] == expected, (limits, counts)
+            assert len(findings) == len(problems), (limits, counts)
 
 
 @given(
@@ -343,21 +332,21 @@ def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
     """Whatever comes in: groups are parts of the whole, and findings are said only of
     enough requests.
     """
-    found = judged(
+    judgement = judged(
         request(a, request_type=kind, temperature=t) for a, kind, t in requests
     )
     rejected = sum(100 - accepted for accepted, *_ in requests)
-    sizes = [group.requests for group in found.groups]
-    quantiles = list(found.acceptance_quantiles.values())
+    sizes = [group.requests for group in judgement.groups]
+    quantiles = list(judgement.acceptance_quantiles.values())
 
-    assert sum(sizes) == found.window_requests == len(requests)
+    assert sum(sizes) == judgement.window_requests == len(requests)
     assert sizes == sorted(sizes, reverse=True)
-    assert sum(group.requests_ratio for group in found.groups) == pytest.approx(1)
-    assert sum(group.rejected_ratio or 0 for group in found.groups) == pytest.approx(
-        1 if rejected else 0
-    )
-    assert (found.mixed is None) is (len(requests) < 50)
-    assert found.acceptance_ratio == pytest.approx(
+    assert sum(group.requests_ratio for group in judgement.groups) == pytest.approx(1)
+    assert sum(
+        group.rejected_ratio or 0 for group in judgement.groups
+    ) == pytest.approx(1 if rejected else 0)
+    assert (judgement.mixed is None) is (len(requests) < 50)
+    assert judgement.acceptance_ratio == pytest.approx(
         sum(a for a, *_ in requests) / len(requests) / 100
     )
     assert quantiles == sorted(quantiles)
@@ -368,94 +357,86 @@ def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
 
 #: Requests that a group needs to be judged: two fifths of those that a model needs.
 LEAST = 20
-COOL = 0.2
-HOT = 1.5
-
-
-def many(
-    requests: int, accepted: int, kind: str, temperature: float = COOL
-) -> list[Observation]:
-    return [
-        request(accepted, 100, request_type=kind, temperature=temperature)
-        for _ in range(requests)
-    ]
 
 
 def routing(*groups: list[Observation], batch: float | None = None) -> Routing | None:
-    return judged((each for group in groups for each in group), batch=batch).routing
+    return judged(chain(*groups), batch=batch).routing
 
 
-CODE = many(60, 82, "code")
+CODE = alike(60, 82, "code")
 #: Groups by (requests, accepted of 100, type, temperature), and the types and
 #: temperatures to send away.
 GROUPS: dict[
     str, tuple[list[list[Observation]], tuple[tuple[str, ...], tuple[str, ...]] | None]
 ] = {
     "a type at any temperature": (
-        [CODE, many(30, 38, "chat"), many(30, 30, "chat", HOT)],
+        [CODE, alike(30, 38, "chat"), alike(30, 30, "chat", HOT)],
         (("chat",), ()),
     ),
     "several types in order": (
-        [CODE, many(30, 38, "rag"), many(30, 30, "chat")],
+        [CODE, alike(30, 38, "rag"), alike(30, 30, "chat")],
         (("chat", "rag"), ()),
     ),
     "a temperature, if no type loses as a whole": (
         [
             CODE,
-            many(30, 80, "chat"),
-            many(30, 38, "code", HOT),
-            many(30, 30, "chat", HOT),
+            alike(30, 80, "chat"),
+            alike(30, 38, "code", HOT),
+            alike(30, 30, "chat", HOT),
         ],
         ((), ("1+",)),
     ),
     "a type rather than a temperature": (
-        [CODE, many(40, 38, "chat", HOT)],
+        [CODE, alike(40, 38, "chat", HOT)],
         (("chat",), ()),
     ),
-    "not the type of all others": ([CODE, many(40, 38, OTHER)], None),
+    "not the type of all others": ([CODE, alike(40, 38, OTHER)], None),
     "the others by their temperature": (
-        [CODE, many(40, 38, OTHER, HOT)],
+        [CODE, alike(40, 38, OTHER, HOT)],
         ((), ("1+",)),
     ),
-    "none loses": ([CODE, many(40, 50, "chat")], None),
-    "all lose": ([many(60, 38, "code"), many(40, 30, "chat")], None),
+    "none loses": ([CODE, alike(40, 50, "chat")], None),
+    "all lose": ([alike(60, 38, "code"), alike(40, 30, "chat")], None),
     "all lose that can be judged": (
-        [many(60, 38, "code"), many(LEAST - 1, 95, "chat")],
+        [alike(60, 38, "code"), alike(LEAST - 1, 95, "chat")],
         None,
     ),
-    "too few requests": ([many(29, 82, "code"), many(20, 38, "chat")], None),
+    "too few requests": ([alike(29, 82, "code"), alike(20, 38, "chat")], None),
     "just enough requests": (
-        [many(30, 82, "code"), many(20, 38, "chat")],
+        [alike(30, 82, "code"), alike(20, 38, "chat")],
         (("chat",), ()),
     ),
-    "too few that lose": ([CODE, many(LEAST - 1, 38, "chat")], None),
-    "just enough that lose": ([CODE, many(LEAST, 38, "chat")], (("chat",), ())),
+    "too few that lose": ([CODE, alike(LEAST - 1, 38, "chat")], None),
+    "just enough that lose": ([CODE, alike(LEAST, 38, "chat")], (("chat",), ())),
     "the others would be no better": (
         [
-            many(LEAST, 55, "code"),
-            many(LEAST, 49, "chat"),
-            *(many(LEAST - 1, 5, kind) for kind in "abcd"),
+            alike(LEAST, 55, "code"),
+            alike(LEAST, 49, "chat"),
+            *(alike(LEAST - 1, 5, kind) for kind in "abcd"),
         ],
         None,
     ),
 }
 
 
-def test_routed_groups() -> None:
+@pytest.mark.parametrize(("groups", "expected"), GROUPS.values(), ids=GROUPS)
+def test_routed_groups(
+    groups: list[list[Observation]],
+    expected: tuple[tuple[str, ...], tuple[str, ...]] | None,
+) -> None:
     """Types of which all judged groups lose, else temperatures; none if that would not
     help.
     """
-    for name, (groups, expected) in GROUPS.items():
-        found = routing(*groups)
-        assert (found and (found.request_types, found.temperatures)) == expected, name
+    routed = routing(*groups)
+    assert (routed and (routed.request_types, routed.temperatures)) == expected
 
 
 def test_a_small_group_is_routed_with_its_type() -> None:
     """A group too small to be judged goes where the judged ones of its type go."""
-    found = routing(CODE, many(40, 38, "chat"), many(LEAST - 1, 82, "chat", HOT))
+    routed = routing(CODE, alike(40, 38, "chat"), alike(LEAST - 1, 82, "chat", HOT))
 
-    assert found.request_types == ("chat",)
-    assert found.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
+    assert routed.request_types == ("chat",)
+    assert routed.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
 
 
 @pytest.mark.parametrize(
@@ -467,10 +448,10 @@ def test_a_small_group_is_routed_with_its_type() -> None:
 )
 def test_the_numbers_of_a_routing(batch: float | None, speedup: float | None) -> None:
     """60 requests accept 82 of 100 tokens, 40 accept 38; a speedup needs the load."""
-    found = routing(CODE, many(40, 38, "chat"), batch=batch)
-    assert found.requests_ratio == 0.4
-    assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
-    assert (found.acceptance_before, found.acceptance_after) == pytest.approx(
+    routed = routing(CODE, alike(40, 38, "chat"), batch=batch)
+    assert routed.requests_ratio == 0.4
+    assert routed.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
+    assert (routed.acceptance_before, routed.acceptance_after) == pytest.approx(
         (0.644, 0.82)
     )
-    assert found.speedup == pytest.approx(speedup)
+    assert routed.speedup == pytest.approx(speedup)

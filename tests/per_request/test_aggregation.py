@@ -2,6 +2,9 @@
 keeps.
 """
 
+from collections.abc import Iterable
+from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -28,14 +31,14 @@ from vllm_specdec_exporter.per_request.grouping import (
     parse_rule,
 )
 from vllm_specdec_exporter.per_request.observation import (
-    ROUTES,
-    DraftRecord,
     Observation,
     RecordState,
     Source,
 )
 from vllm_specdec_exporter.per_request.recent_window import MAX_WORST, SLICES
-from vllm_specdec_exporter.per_request.summary import RequestsResult
+from vllm_specdec_exporter.per_request.records import DraftRecord
+from vllm_specdec_exporter.per_request.routes import ROUTES
+from vllm_specdec_exporter.per_request.summary import GroupResult, RequestsResult
 
 TENANTS = RequestSettings(
     classification=Classification(tenants=frozenset({"acme", "globex"}))
@@ -45,20 +48,24 @@ TENANTS = RequestSettings(
 def book(
     *observations: Observation, settings: RequestSettings = TENANTS, time: float = 0.0
 ) -> RequestAggregator:
-    found = RequestAggregator(settings, Thresholds(), (Source.TAP,))
+    aggregator = RequestAggregator(settings, Thresholds(), (Source.TAP,))
     for observation in observations:
-        found.add(observation, Source.TAP, time)
-    return found
+        aggregator.add(observation, Source.TAP, time)
+    return aggregator
 
 
 def reloaded(
-    before: RequestAggregator,
+    previous: RequestAggregator,
     settings: RequestSettings = TENANTS,
     thresholds: Thresholds | None = None,
 ) -> RequestAggregator:
-    found = RequestAggregator(settings, thresholds or Thresholds(), (Source.TAP,))
-    found.adopt(before)
-    return found
+    aggregator = RequestAggregator(settings, thresholds or Thresholds(), (Source.TAP,))
+    aggregator.adopt(previous)
+    return aggregator
+
+
+def judged_requests(groups: Iterable[GroupResult]) -> int:
+    return sum(map(sum, (group.outcomes.values() for group in groups)))
 
 
 def result(
@@ -72,22 +79,19 @@ class TestCounting:
         """Each request is counted once, by its source and record; all combinations
         start at 0.
         """
-        found = RequestAggregator(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
+        aggregator = RequestAggregator(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
         detailed = request(0, record=record([(4, 2)]))
         for observation in (detailed, detailed, request(50), request(0, record=None)):
-            found.add(observation, Source.TAP, 0.0)
+            aggregator.add(observation, Source.TAP, 0.0)
         for observation in (request(0, 0, 0), request(0, record=None, malformed=True)):
-            found.add(observation, Source.PUSH, 0.0)
+            aggregator.add(observation, Source.PUSH, 0.0)
         counted = {
-            (o.source, o.record): o.requests for o in found.result(0.0, {}).observations
+            (o.source, o.record): o.requests
+            for o in aggregator.result(0.0, {}).observations
         }
 
         assert counted == {
-            **{
-                (source, state): 0
-                for source in ("tap", "push")
-                for state in RecordState
-            },
+            **dict.fromkeys(product(("tap", "push"), RecordState), 0),
             ("tap", "detailed"): 2,
             ("tap", "summary"): 1,
             ("tap", "none"): 1,
@@ -132,7 +136,7 @@ class TestCounting:
         """They have times, but no outcome; they are not judged, and their tenant is not
         counted.
         """
-        found = result(
+        published = result(
             request(
                 0,
                 record=nothing,
@@ -141,36 +145,32 @@ class TestCounting:
                 ttft_seconds=0.1,
             )
         )
-        (group,) = found.groups
+        (group,) = published.groups
         assert group.time_to_first_token_seconds is not None
         assert not any((*group.outcomes.values(), *group.generation_tokens.values()))
-        assert [model.window_requests for model in found.models] in ([], [0])
-        assert found.tenants == ()
+        assert [model.window_requests for model in published.models] in ([], [0])
+        assert published.tenants == ()
 
     def test_judgement_is_cached_for_a_second(self) -> None:
         """Counters are always current; the judgement, which is slower, at most a second
         old.
         """
-        found = book(request(82))
-        first = found.result(10.0, {})
-        found.add(request(38), Source.TAP, 10.0)
-        same = found.result(10.9, {})
-        later = found.result(11.0, {})
+        aggregator = book(request(82))
+        first = aggregator.result(10.0, {})
+        aggregator.add(request(38), Source.TAP, 10.0)
+        same = aggregator.result(10.9, {})
+        later = aggregator.result(11.0, {})
 
-        assert [sum(r.groups[0].outcomes.values()) for r in (first, same, later)] == [
-            1,
-            2,
-            2,
-        ]
+        assert [judged_requests(r.groups) for r in (first, same, later)] == [1, 2, 2]
         assert [r.models[0].window_requests for r in (first, same, later)] == [1, 1, 2]
-        found.add(request(38), Source.TAP, 11.0)
-        assert found.result(5.0, {}).models[0].window_requests == 3
+        aggregator.add(request(38), Source.TAP, 11.0)
+        assert aggregator.result(5.0, {}).models[0].window_requests == 3
 
     def test_an_empty_window(self) -> None:
         """Without traffic there is no judgement; counters stay."""
-        found = book(request(0, record=record([(4, 2)] * 5)))
-        found.result(0.0, {})
-        (model,) = found.result(1e6, {}).models
+        aggregator = book(request(0, record=record([(4, 2)] * 5)))
+        aggregator.result(0.0, {})
+        (model,) = aggregator.result(1e6, {}).models
 
         assert (
             model.window_requests,
@@ -202,43 +202,40 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
     """
     engines = [engine.counters for engine in read(final_answer(scenario)).engines]
     answered = [*zip(real_records(scenario), requests(scenario), strict=True)]
-    found = result(
+    published = result(
         *(
             request(
                 0,
                 record=each,
-                temperature=told["temperature"],
-                completion_tokens=told["usage"]["completion_tokens"],
-                ttft_seconds=told["ttft"],
+                temperature=row["temperature"],
+                completion_tokens=row["usage"]["completion_tokens"],
+                ttft_seconds=row["ttft"],
             )
-            for each, told in answered
+            for each, row in answered
         )
     )
-    (model,) = found.models
+    (model,) = published.models
     undrafted = [
-        told["usage"]["completion_tokens"]
-        for each, told in answered
+        row["usage"]["completion_tokens"]
+        for each, row in answered
         if not each.draft_tokens
     ]
-    generated = sum(engine.generation_tokens or 0 for engine in engines)
-    times = [g.time_to_first_token_seconds for g in found.groups]
+    generated = sum(map(attrgetter("generation_tokens"), engines))
+    times = [g.time_to_first_token_seconds for g in published.groups]
 
     for counter in ("drafts", "draft_tokens", "accepted_tokens"):
-        assert sum(getattr(group, counter) for group in found.groups) == sum(
-            getattr(e, counter) for e in engines
-        ), counter
-    assert sum(
-        sum(g.generation_tokens.values()) for g in found.groups
-    ) == generated - sum(undrafted)
-    assert sum(sum(g.outcomes.values()) for g in found.groups) == len(answered) - len(
-        undrafted
-    )
+        counted = attrgetter(counter)
+        assert sum(map(counted, published.groups)) == sum(map(counted, engines)), (
+            counter
+        )
+    tokens = (sum(group.generation_tokens.values()) for group in published.groups)
+    assert sum(tokens) == generated - sum(undrafted)
+    assert judged_requests(published.groups) == len(answered) - len(undrafted)
     assert sum(model.drafted_per_position) == sum(
-        engine.draft_tokens or 0 for engine in engines
+        map(attrgetter("draft_tokens"), engines)
     )
-    assert model.accepted_per_position == tuple(
-        map(sum, zip(*(e.accepted_tokens_per_position for e in engines), strict=True))
-    )
+    positions = map(attrgetter("accepted_tokens_per_position"), engines)
+    assert model.accepted_per_position == tuple(map(sum, zip(*positions, strict=True)))
     assert sum(time.count for time in times if time) == len(answered)
 
 
@@ -247,35 +244,27 @@ class TestNames:
         """The first keep their names, later ones are `other`, for groups, models and
         tenants.
         """
+        detailed = request(82, tenant="acme", record=record([(4, 3)] * 5))
         many = [
-            request(
-                82,
-                model_name=f"m{n}",
-                request_type=f"t{n}",
-                tenant="acme",
-                record=record([(4, 3)] * 5),
-            )
+            replace(detailed, model_name=f"m{n}", request_type=f"t{n}")
             for n in range(30)
         ]
-        found = book(*many, *many)
-        names = {OTHER, *(f"m{n}" for n in range(MAX_MODELS))}
-        seen = found.result(0.0, {})
+        aggregator = book(*many, *many)
+        names = {OTHER, *map("m{}".format, range(MAX_MODELS))}
+        published = aggregator.result(0.0, {})
 
-        assert {group.model_name for group in seen.groups} == names
-        assert {model.model_name for model in seen.models} == names
-        assert {tenant.model_name for tenant in seen.tenants} == names
-        assert set(found.shapes(0.0)) == names
-        assert {g.request_type for g in seen.groups} == {
+        assert {group.model_name for group in published.groups} == names
+        assert {model.model_name for model in published.models} == names
+        assert {tenant.model_name for tenant in published.tenants} == names
+        assert set(aggregator.shapes(0.0)) == names
+        assert {g.request_type for g in published.groups} == {
             OTHER,
-            *(f"t{n}" for n in range(MAX_TYPES)),
+            *map("t{}".format, range(MAX_TYPES)),
         }
-        assert (
-            sum(sum(g.outcomes.values()) for g in seen.groups if g.model_name == OTHER)
-            == 20
-        )
-        assert (
-            next(m for m in seen.models if m.model_name == OTHER).window_requests == 20
-        )
+        others = [group for group in published.groups if group.model_name == OTHER]
+        assert judged_requests(others) == 20
+        (model,) = (each for each in published.models if each.model_name == OTHER)
+        assert model.window_requests == 20
 
     def test_types_of_rules_and_routes_are_always_admitted(self) -> None:
         """Many types named by clients do not displace those of rules and routes."""
@@ -284,27 +273,20 @@ class TestNames:
             classification=Classification(rules=(parse_rule("code=field:tools"),)),
         )
         heats = (0.0, 0.3, 0.6, 0.9, 1.5, None)
-        own = ("code", *ROUTES.values())
-        junk = [
-            request(82, request_type=f"junk{n}", temperature=t)
-            for n in range(40)
-            for t in heats
-        ]
-        named = [
-            request(82, request_type=kind, temperature=t) for kind in own for t in heats
+        admitted = ("code", *ROUTES.values())
+        junk = list(map("junk{}".format, range(40)))
+        sent = [
+            request(82, request_type=kind, temperature=temperature)
+            for kind, temperature in product((*junk, *admitted), heats)
         ]
         groups = {
             (g.temperature, g.request_type)
-            for g in result(*junk, *named, settings=ruled).groups
+            for g in result(*sent, settings=ruled).groups
         }
 
-        buckets = {Temperatures().bucket(temperature) for temperature in heats}
-        assert {(bucket, kind) for bucket in buckets for kind in own} <= groups
-        assert {kind for _, kind in groups} <= {
-            OTHER,
-            *own,
-            *(f"junk{n}" for n in range(MAX_TYPES)),
-        }
+        buckets = map(Temperatures().bucket, heats)
+        assert set(product(buckets, admitted)) <= groups
+        assert {kind for _, kind in groups} <= {OTHER, *admitted, *junk[:MAX_TYPES]}
 
     def test_groups_that_overflow(self) -> None:
         """Above the limit of groups with types that only clients name, the type is
@@ -315,52 +297,51 @@ class TestNames:
         )
         many = [
             request(82, model_name=model, request_type=kind, temperature=n / 10)
-            for n in range(17)
-            for model in ("a", "b")
-            for kind in ("x", "y", "z")
+            for n, model, kind in product(range(17), "ab", "xyz")
         ]
-        found = book(*many, *many, settings=buckets).result(0.0, {})
+        published = book(*many, *many, settings=buckets).result(0.0, {})
         others = {
             (g.model_name, g.temperature)
-            for g in found.groups
+            for g in published.groups
             if g.request_type == OTHER
         }
 
         assert (
-            sum(group.request_type != OTHER for group in found.groups)
+            sum(group.request_type != OTHER for group in published.groups)
             == MAX_CLIENT_GROUPS
             < len(many)
         )
         assert others == {("b", "1.5+")}
-        assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(
-            many
-        )
+        assert judged_requests(published.groups) == 2 * len(many)
 
     def test_tenants(self) -> None:
         """Configured ones by name, others as `other`; requests without a tenant are not
         counted.
         """
-        found = result(
+        published = result(
             request(82, tenant="acme", completion_tokens=50),
             request(38, tenant="ada@example.org"),
             request(38, tenant="bob"),
             request(38, tenant=""),
         )
 
-        assert {t.tenant: sum(t.outcomes.values()) for t in found.tenants} == {
+        assert {t.tenant: sum(t.outcomes.values()) for t in published.tenants} == {
             "acme": 1,
             OTHER: 2,
         }
-        assert (found.tenants[0].draft_tokens, found.tenants[0].accepted_tokens) == (
+        assert (
+            published.tenants[0].draft_tokens,
+            published.tenants[0].accepted_tokens,
+        ) == (
             100,
             82,
         )
-        assert found.tenants[0].generation_tokens == {
+        assert published.tenants[0].generation_tokens == {
             "loses": 0,
             "break_even": 0,
             "gains": 50,
         }
-        assert "ada" not in repr(found)
+        assert "ada" not in repr(published)
 
 
 def test_load_of_a_model() -> None:
@@ -371,8 +352,10 @@ def test_load_of_a_model() -> None:
 
     def speedups(**batches: float) -> list[float | None]:
         loads = {model: BatchCost(batch, profile) for model, batch in batches.items()}
-        found = book(request(82), request(82, model_name="adapter")).result(0.0, loads)
-        return [model.groups[0].estimated_speedup for model in found.models]
+        published = book(request(82), request(82, model_name="adapter")).result(
+            0.0, loads
+        )
+        return [model.groups[0].estimated_speedup for model in published.models]
 
     four, sixty_four = (5.1 / profile.step_cost(5, batch) for batch in (4, 64))
     assert speedups(m=4, adapter=64) == pytest.approx([sixty_four, four])
@@ -416,52 +399,49 @@ class TestReload:
         Observations by source and rejected pushes are not grouped, so they always
         continue.
         """
-        before = book(*self.SEEN)
-        before.push_rejected_total = 4
-        expected = before.result(0.0, {})
-        after = reloaded(before, CHANGES[change])
-        found = after.result(0.0, {})
+        previous = book(*self.SEEN)
+        previous.push_rejected_total = 4
+        expected = previous.result(0.0, {})
+        aggregator = reloaded(previous, CHANGES[change])
+        published = aggregator.result(0.0, {})
 
-        assert (found.observations, found.push_rejected_total) == (
+        assert (published.observations, published.push_rejected_total) == (
             expected.observations,
             4,
         )
         if change == "nothing":
-            assert found == expected
+            assert published == expected
         else:
-            assert (found.groups, found.tenants, found.models) == ((), (), ())
+            assert (published.groups, published.tenants, published.models) == (
+                (),
+                (),
+                (),
+            )
         for observation in self.SEEN:
-            after.add(observation, Source.TAP, 0.0)
-        (model,) = after.result(10.0, {}).models
+            aggregator.add(observation, Source.TAP, 0.0)
+        (model,) = aggregator.result(10.0, {}).models
         assert model.window_requests == (4 if change == "nothing" else 2)
         assert model.window == ("10m" if change == "window" else "30m")
 
     @pytest.mark.parametrize(
-        ("kept", "thresholds"),
+        ("threshold", "value", "kept"),
         [
-            ([], {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.9}),
-            (
-                [2],
-                {
-                    "minimum_requests": 2,
-                    "poor_request_acceptance_ratio": 0.2,
-                    "mixed_requests_ratio": 0.4,
-                },
-            ),
+            ("disable_acceptance_ratio", 0.3, []),
+            ("break_even_acceptance_ratio", 0.9, []),
+            ("minimum_requests", 2, [2]),
+            ("poor_request_acceptance_ratio", 0.2, [2]),
+            ("mixed_requests_ratio", 0.4, [2]),
         ],
     )
     def test_other_thresholds(
-        self, kept: list[int], thresholds: dict[str, float]
+        self, threshold: str, value: float, kept: list[int]
     ) -> None:
         """Other zones start anew; other limits judge the same requests."""
-        for threshold, value in thresholds.items():
-            after = reloaded(
-                book(*self.SEEN),
-                thresholds=Thresholds().with_values({threshold: value}),
-            )
-            assert [
-                model.window_requests for model in after.result(0.0, {}).models
-            ] == kept, threshold
+        thresholds = Thresholds().with_values({threshold: value})
+        models = (
+            reloaded(book(*self.SEEN), thresholds=thresholds).result(0.0, {}).models
+        )
+        assert [model.window_requests for model in models] == kept
 
 
 # --- any requests and any reloads
@@ -546,8 +526,10 @@ class Reloading(RuleBasedStateMachine):
     def flood(self, observation: Any, first: int) -> None:
         for number in range(first, first + 25):
             name = f"n{number}"
-            one = replace(observation, model_name=name, request_type=name, tenant=name)
-            self.observe(one, Source.TAP)
+            renamed = replace(
+                observation, model_name=name, request_type=name, tenant=name
+            )
+            self.observe(renamed, Source.TAP)
 
     @rule(seconds=st.floats(0, 4000))
     def wait(self, seconds: float) -> None:
@@ -559,44 +541,46 @@ class Reloading(RuleBasedStateMachine):
 
     @rule(new=SETTINGS, thresholds=THRESHOLDS)
     def reload(self, new: RequestSettings, thresholds: Thresholds) -> None:
-        after = RequestAggregator(new, thresholds, (Source.TAP,))
-        after.adopt(self.book)
+        successor = RequestAggregator(new, thresholds, (Source.TAP,))
+        successor.adopt(self.book)
         if (new, thresholds) != (self.book.settings, self.book.thresholds):
             self.before = {}  # the counts start anew
-        self.book = after
+        self.book = successor
         self.tenants |= new.classification.tenants
 
     @invariant()
     def counters_never_fall_and_names_are_bounded(self) -> None:
-        found = self.book.result(self.time, {})
-        counted = counters(found)
-        for place, value in self.before.items():
-            assert counted[place] >= value, place
+        published = self.book.result(self.time, {})
+        counted = counters(published)
+        for labels, value in self.before.items():
+            assert counted[labels] >= value, labels
         self.before = counted
-        assert sum(one.requests for one in found.observations) == self.seen
+        assert sum(row.requests for row in published.observations) == self.seen
 
-        models = {model.model_name for model in found.models} | {
-            group.model_name for group in found.groups
+        models = {model.model_name for model in published.models} | {
+            group.model_name for group in published.groups
         }
-        types = {group.request_type for group in found.groups}
-        own = {OTHER, *ROUTES.values()}
+        types = {group.request_type for group in published.groups}
+        always_admitted = {OTHER, *ROUTES.values()}
         assert len(models - {OTHER}) <= MAX_MODELS
-        assert len(types - own) <= MAX_TYPES
+        assert len(types - always_admitted) <= MAX_TYPES
         assert (
-            sum(group.request_type not in own for group in found.groups)
+            sum(group.request_type not in always_admitted for group in published.groups)
             <= MAX_CLIENT_GROUPS
         )
         assert all(len(name) <= 256 and name.isprintable() for name in models | types)
-        assert {group.temperature for group in found.groups} <= BUCKETS
-        assert {tenant.tenant for tenant in found.tenants} <= self.tenants
-        assert {tenant.model_name for tenant in found.tenants} <= models
+        assert {group.temperature for group in published.groups} <= BUCKETS
+        assert {tenant.tenant for tenant in published.tenants} <= self.tenants
+        assert {tenant.model_name for tenant in published.tenants} <= models
 
-        for window in self.book._windows.values():
+        for name, window in self.book._windows.items():
             parts = window._until(self.time)
-            assert len(parts) <= SLICES
-            assert len(window.since_start.steps) <= 15
-            assert all(len(part.worst) <= MAX_WORST for part in parts)
-        assert all(len(model.worst) <= MAX_WORST for model in found.models)
+            assert len(parts) <= SLICES, name
+            assert len(window.since_start.steps) <= 15, name
+            assert max((len(part.worst) for part in parts), default=0) <= MAX_WORST, (
+                name
+            )
+        assert all(len(model.worst) <= MAX_WORST for model in published.models)
 
 
 TestReloading = Reloading.TestCase

@@ -49,8 +49,8 @@ def words_of(outcome: Outcome) -> str:
 
 
 def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
-    found = snapshot.decode(outcome.out.encode()).requests
-    return found.models
+    published = snapshot.decode(outcome.out.encode()).requests
+    return published.models
 
 
 # --- exit codes
@@ -172,7 +172,7 @@ def test_sglang_writes_the_configured_number_of_drafted_tokens(
     outcome = called(str(path))
     assert (outcome.code, outcome.err) == (code, "")
     assert f"\n  {word}  " in outcome.out
-    known = snapshot.decode(called(str(path), "--json").out.encode()).requests
+    published = snapshot.decode(called(str(path), "--json").out.encode()).requests
     if word == "UNKNOWN":
         reason = (
             f"SGLang wrote {proposed} drafted tokens for each draft, and none had more "
@@ -182,9 +182,9 @@ def test_sglang_writes_the_configured_number_of_drafted_tokens(
             f"{reason} {len(histogram) - 1} accepted: they are trees, or the server"
             in words_of(outcome)
         )
-        assert (known.models[0].acceptance_ratio, known.groups) == (None, ())
+        assert (published.models[0].acceptance_ratio, published.groups) == (None, ())
     else:
-        assert known.models[0].acceptance_ratio is not None
+        assert published.models[0].acceptance_ratio is not None
 
 
 # --- what is read
@@ -262,21 +262,21 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def true_steps() -> list[tuple[int, int]]:
     """Drafted and accepted tokens of each step that a real vLLM told of."""
-    return [
-        step
-        for record in (row["spec"] for row in requests("ngram-phases"))
-        if record["num_draft_tokens"]
-        for step in zip(
-            record["per_step_drafted"], record["per_step_accepted"], strict=True
-        )
-        if step[0]
-    ]
+    steps: list[tuple[int, int]] = []
+    for row in requests("ngram-phases"):
+        if row["spec"]["num_draft_tokens"]:
+            drafted = row["spec"]["per_step_drafted"]
+            steps += zip(drafted, row["spec"]["per_step_accepted"], strict=True)
+    return [step for step in steps if step[0]]
+
+
+PRICED = ("--batch=4", "--cost.profile=draft_model")
 
 
 @pytest.fixture(scope="module")
 def found(phases: str) -> ModelRequests:
     """What the command makes of them."""
-    outcome = called(phases, "--json", "--batch", "4", "--cost.profile", "draft_model")
+    outcome = called(phases, "--json", *PRICED)
     assert (outcome.code, outcome.err) == (1, "")
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     (model,) = models(outcome)
@@ -293,7 +293,7 @@ def test_every_smaller_k_and_every_position_is_exact(
     """
     steps = true_steps
     count = len(true_steps)
-    outcome = called(phases, "--batch", "4", "--cost.profile", "draft_model")
+    outcome = called(phases, *PRICED)
     (table,) = re.findall(
         r"    K  drafted .*speedup at 4\n((?: +\d.*\n)+)", outcome.out
     )

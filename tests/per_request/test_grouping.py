@@ -20,8 +20,8 @@ from vllm_specdec_exporter.per_request.grouping import (
     clean_type,
     parse_rule,
 )
-from vllm_specdec_exporter.per_request.observation import ROUTES
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
+from vllm_specdec_exporter.per_request.routes import ROUTES
 
 CHAT = "/v1/chat/completions"
 #: Any bounds that the options allow, including neighbours that differ only in their
@@ -50,19 +50,9 @@ class TestRules:
         ):
             assert parse_rule(text) == TypeRule(*rule), (text, rule)
 
-    def test_invalid_rules(self) -> None:
-        """The error has the allowed syntax; a type becomes a label, so its name is
-        restricted.
-        """
-        form = (
-            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or "
-            "header.NAME, such as "
-        )
-        name = (
-            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, "
-            "such as in "
-        )
-        rules = [
+    @pytest.mark.parametrize(
+        "text",
+        [
             "",
             "code",
             "code=",
@@ -71,21 +61,25 @@ class TestRules:
             "code=model: ",
             "=model:x",
             "model:x",
-        ]
-        rules += [
-            f"code={where}:x"
-            for where in ("body", "header", "header.", "header.a b", "models")
-        ]
-        names = [
-            f"{name}=model:x"
-            for name in ("my code", "é", "_x", "x" * 65, "a\nb", "{x}")
-        ]
-        for message, texts in ((form, rules), (name, names)):
-            for text in texts:
-                assert (
-                    refusal(ValueError, parse_rule, text)
-                    == f"{message}code=model:*coder*"
-                ), text
+            "code=body:x",
+            "code=header:x",
+            "code=header.:x",
+            "code=header.a b:x",
+            "code=models:x",
+        ],
+    )
+    def test_the_error_has_the_allowed_syntax(self, text: str) -> None:
+        assert refusal(ValueError, parse_rule, text) == (
+            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or "
+            "header.NAME, such as code=model:*coder*"
+        )
+
+    @pytest.mark.parametrize("name", ["my code", "é", "_x", "x" * 65, "a\nb", "{x}"])
+    def test_a_type_becomes_a_label_so_its_name_is_restricted(self, name: str) -> None:
+        assert refusal(ValueError, parse_rule, f"{name}=model:x") == (
+            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, "
+            "such as in code=model:*coder*"
+        )
 
     def test_matching(self) -> None:
         """Shell patterns with case; paths without their query; a header or field must
@@ -109,10 +103,10 @@ class TestRules:
             "field:t*": True,
             "field:response_format": False,
         }.items():
-            found = parse_rule(f"x={rule}").matches(
+            matched = parse_rule(f"x={rule}").matches(
                 "/rag/v1/chat/completions?a=b", headers, request
             )
-            assert found is matches, rule
+            assert matched is matches, rule
 
 
 class TestType:
@@ -171,7 +165,7 @@ class TestType:
 
 def test_only_configured_tenants_are_named() -> None:
     """Every other is `other`; without a configured header there is no tenant."""
-    known = Classification(
+    classification = Classification(
         tenant_header="x-tenant", tenants=frozenset({"acme", "globex"})
     )
     named = {
@@ -183,8 +177,12 @@ def test_only_configured_tenants_are_named() -> None:
         "  ": "",
     }
 
-    assert {name: known.tenant_of({"x-tenant": name}) for name in named} == named
-    assert [known.tenant_of(headers) for headers in ({}, {"x-user": "acme"})] == [
+    assert {
+        name: classification.tenant_of({"x-tenant": name}) for name in named
+    } == named
+    assert [
+        classification.tenant_of(headers) for headers in ({}, {"x-user": "acme"})
+    ] == [
         "",
         "",
     ]

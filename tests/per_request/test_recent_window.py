@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import chain
 
 import pytest
 from hypothesis import example, given
@@ -16,7 +17,7 @@ from per_request.exact import Step, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.exposition.histogram import HistogramAccumulator
 from vllm_specdec_exporter.per_request.grouping import BOUNDS, GroupKey
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation
+from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.recent_window import (
     MAX_WORST,
     MIN_DRAFTS,
@@ -27,6 +28,7 @@ from vllm_specdec_exporter.per_request.recent_window import (
     Slice,
     StepCounts,
 )
+from vllm_specdec_exporter.per_request.records import DraftRecord
 from vllm_specdec_exporter.per_request.summary import Outcome, outcome_of
 
 KEY = GroupKey("m", "0", "chat")
@@ -41,20 +43,19 @@ def add(
     key: GroupKey = KEY,
 ) -> None:
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
-    assert outcome is not None
     window.add(key, observation, outcome, time)
 
 
-def held(found: Slice) -> int:
-    return sum(group.count for group in found.groups.values())
+def held(part: Slice) -> int:
+    return sum(group.count for group in part.groups.values())
 
 
 def window_of(*times: float) -> RecentWindow:
     """A window with a request at each of these times."""
-    found = RecentWindow(LENGTH)
+    window = RecentWindow(LENGTH)
     for time in times:
-        add(found, request(82, record=record([(4, 2)] * 5)), time)
-    return found
+        add(window, request(82, record=record([(4, 2)] * 5)), time)
+    return window
 
 
 class TestEdges:
@@ -70,25 +71,25 @@ class TestEdges:
     ) -> None:
         """A window with dropped slices equals one that never had them."""
         requests = sorted(requests)
-        now = requests[-1][0] if requests else 0.0
-        oldest = now // SLICE - SLICES + 1
+        end = requests[-1][0] if requests else 0.0
+        oldest = end // SLICE - SLICES + 1
         every = RecentWindow(LENGTH)
         left = RecentWindow(LENGTH)
         for time, accepted, kind in requests:
             for window in (every, left) if time // SLICE >= oldest else (every,):
                 steps = [(4, accepted % 5)] * 5 + [(accepted % 7, 0)]
-                own = replace(totals(accepted), steps=record(steps).steps)
+                draft_record = replace(totals(accepted), steps=record(steps).steps)
                 add(
                     window,
-                    request(0, record=own),
+                    request(0, record=draft_record),
                     time,
                     KEY._replace(request_type=kind),
                 )
 
-        assert every.whole(now).groups == left.whole(now).groups
-        assert every.whole(now).positions == left.whole(now).positions
-        assert every.shape(now) == left.shape(now)
-        assert every.whole(now + LENGTH) == Slice()
+        assert every.whole(end).groups == left.whole(end).groups
+        assert every.whole(end).positions == left.whole(end).positions
+        assert every.shape(end) == left.shape(end)
+        assert every.whole(end + LENGTH) == Slice()
 
     def test_requests_without_records(self) -> None:
         """They are counted, and dropped like others."""
@@ -106,24 +107,24 @@ class TestEdges:
     def test_a_clock_that_goes_back(self, times: list[float]) -> None:
         """The number of slices stays bounded, and recent requests are kept."""
         window = window_of(*times)
-        now = max(times)
+        latest = max(times)
 
-        assert len(window._until(now)) <= SLICES
-        assert held(window.whole(now)) >= sum(
-            time // SLICE > now // SLICE - SLICES for time in times
+        assert len(window._until(latest)) <= SLICES
+        assert held(window.whole(latest)) >= sum(
+            time // SLICE > latest // SLICE - SLICES for time in times
         )
-        assert held(window.whole(now + LENGTH)) == 0
+        assert held(window.whole(latest + LENGTH)) == 0
 
 
 class TestWorst:
     def test_fields(self) -> None:
         """Its numbers and the server's identifier; not its tenant."""
-        told = {"time": 1000.0, "request_id": "chatcmpl-1", "completion_tokens": 32}
+        fields = {"time": 1000.0, "request_id": "chatcmpl-1", "completion_tokens": 32}
         window = RecentWindow(LENGTH)
-        add(window, request(12, **told, tenant="acme", tpot_seconds=0.02))
+        add(window, request(12, **fields, tenant="acme", tpot_seconds=0.02))
         (worst,) = window.whole(0.0).worst
 
-        assert {name: getattr(worst, name) for name in told} == told
+        assert {name: getattr(worst, name) for name in fields} == fields
         assert (worst.temperature, worst.request_type, worst.tpot_seconds) == (
             "0",
             "chat",
@@ -158,15 +159,15 @@ class TestWorst:
         window = RecentWindow(LENGTH)
         for accepted, drafted, slice_ in sorted(requests, key=lambda each: each[2]):
             add(window, request(accepted, drafted), slice_ * SLICE)
-        now = max((slice_ for *_, slice_ in requests), default=0)
+        latest = max((slice_ for *_, slice_ in requests), default=0)
         alive = [
             (a / d, -d)
             for a, d, slice_ in requests
-            if slice_ > now - SLICES and a / d < 0.5
+            if slice_ > latest - SLICES and a / d < 0.5
         ]
 
-        worst = window.whole(now * SLICE).worst
-        assert [(one.acceptance_ratio, -one.draft_tokens) for one in worst] == sorted(
+        worst = window.whole(latest * SLICE).worst
+        assert [(row.acceptance_ratio, -row.draft_tokens) for row in worst] == sorted(
             alive
         )[:MAX_WORST]
 
@@ -187,13 +188,12 @@ TOKENS = st.integers(1, 3000).flatmap(
 
 def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
     """Counts of requests by their accepted and drafted tokens."""
-    found = GroupStats()
+    stats = GroupStats()
     for accepted, drafted in requests:
         record = DraftRecord(drafted, drafted, accepted)
         outcome = outcome_of(record.acceptance_ratio, THRESHOLDS)
-        assert outcome is not None
-        found.add(record, outcome, accepted + drafted)
-    return found
+        stats.add(record, outcome, accepted + drafted)
+    return stats
 
 
 @given(st.lists(VALUES, min_size=1), RISING)
@@ -203,11 +203,13 @@ def test_buckets_of_a_histogram(values: list[float], bounds: tuple[float, ...]) 
     for value in values:
         counted.add(value)
 
-    found = counted.histogram()
-    assert found.bounds == bounds
-    assert found.counts == tuple(sum(v <= bound for v in values) for bound in bounds)
-    assert found.count == len(values)
-    assert found.sum == pytest.approx(math.fsum(values))
+    histogram = counted.histogram()
+    assert histogram.bounds == bounds
+    assert histogram.counts == tuple(
+        sum(v <= bound for v in values) for bound in bounds
+    )
+    assert histogram.count == len(values)
+    assert histogram.sum == pytest.approx(math.fsum(values))
 
 
 @given(
@@ -224,7 +226,7 @@ def test_quantiles_against_their_definition(
     """
     ratios = sorted(Fraction(accepted, drafted) for accepted, drafted in requests)
     exact = next(
-        r for r in ratios if sum(other <= r for other in ratios) >= q * len(ratios)
+        r for r in ratios if sum(ratio <= r for ratio in ratios) >= q * len(ratios)
     )
 
     assert (
@@ -239,30 +241,30 @@ class TestParts:
         """By request and by generated token, each against its own total; all together
         are the whole.
         """
-        found = recent(requests)
+        stats = recent(requests)
         loses = [
             (a, d) for a, d in requests if a / d < THRESHOLDS.disable_acceptance_ratio
         ]
         tokens = sum(a + d for a, d in requests)
 
-        assert found.count == len(requests)
-        assert found.acceptance_ratio == sum(a for a, _ in requests) / sum(
+        assert stats.count == len(requests)
+        assert stats.acceptance_ratio == sum(a for a, _ in requests) / sum(
             d for _, d in requests
         )
-        assert found.share(Outcome.LOSES) == pytest.approx(len(loses) / len(requests))
-        assert found.token_share(Outcome.LOSES) == pytest.approx(
+        assert stats.share(Outcome.LOSES) == pytest.approx(len(loses) / len(requests))
+        assert stats.token_share(Outcome.LOSES) == pytest.approx(
             sum(a + d for a, d in loses) / tokens
         )
-        assert sum(found.share(outcome) or 0.0 for outcome in Outcome) == pytest.approx(
+        assert sum(stats.share(outcome) or 0.0 for outcome in Outcome) == pytest.approx(
             1
         )
 
     def test_unknown_tokens(self) -> None:
         """Without counts of tokens there is no share of them."""
-        found = GroupStats()
-        found.add(totals(82), Outcome.GAINS, 0)
+        stats = GroupStats()
+        stats.add(totals(82), Outcome.GAINS, 0)
 
-        assert found.token_share(Outcome.GAINS) is None
+        assert stats.token_share(Outcome.GAINS) is None
 
 
 def test_the_default_bounds_have_the_zones() -> None:
@@ -297,11 +299,11 @@ def test_zones() -> None:
             thresholds = THRESHOLDS
         else:
             thresholds = THRESHOLDS.with_values(edges)
-        found = [
+        outcomes = [
             outcome_of(ratio, thresholds)
             for ratio in (0, low - 1e-4, low, high, high + 1e-4, 1)
         ]
-        assert found == [LOSES, LOSES, BREAK_EVEN, BREAK_EVEN, GAINS, GAINS], (
+        assert outcomes == [LOSES, LOSES, BREAK_EVEN, BREAK_EVEN, GAINS, GAINS], (
             low,
             high,
         )
@@ -312,28 +314,28 @@ def test_zones() -> None:
 
 
 def positions(*records: DraftRecord) -> StepCounts:
-    found = StepCounts()
+    counts = StepCounts()
     for each in records:
-        found.change(each.steps)
-    return found
+        counts.change(each.steps)
+    return counts
 
 
 class TestCounting:
     @given(st.lists(steps(k=6), max_size=6))
     def test_against_every_step(self, requests: list[list[Step]]) -> None:
         """Counted over requests: the same as looking at each step by itself."""
-        found = positions(*map(record, requests))
-        every = [step for request in requests for step in request]
+        counts = positions(*map(record, requests))
+        every = list(chain(*requests))
         deepest = max((drafted for drafted, _ in every), default=0)
 
-        assert found.drafts == len(every)
-        assert found.drafted == tuple(
+        assert counts.drafts == len(every)
+        assert counts.drafted == tuple(
             sum(d > i for d, _ in every) for i in range(deepest)
         )
-        assert found.accepted == tuple(
+        assert counts.accepted == tuple(
             sum(a > i for _, a in every) for i in range(deepest)
         )
-        assert found.ratios == tuple(
+        assert counts.ratios == tuple(
             sum(a > i for _, a in every) / sum(d > i for d, _ in every)
             for i in range(deepest)
         )
@@ -342,16 +344,16 @@ class TestCounting:
 class TestShape:
     @given(steps(k=6, least=1), st.integers(0, 6))
     @example([(4, 0), (0, 0)], 2)
-    def test_any_smaller_k(self, found: list[Step], k: int) -> None:
+    def test_any_smaller_k(self, drawn: list[Step], k: int) -> None:
         """A draft that is cut off behind K holds min(drafted, K) tokens; all drafts
         count, as in vLLM.
         """
-        shape = positions(record(found)).shape
-        exact = sum(min(drafted, k) for drafted, _ in found) / len(found)
+        shape = positions(record(drawn)).shape
+        exact = sum(min(drafted, k) for drafted, _ in drawn) / len(drawn)
 
         assert shape.of(6).length(k) == pytest.approx(exact)
         assert shape.of(6).mean_length == pytest.approx(
-            sum(d for d, _ in found) / len(found)
+            sum(d for d, _ in drawn) / len(drawn)
         )
 
     @given(
@@ -361,8 +363,8 @@ class TestShape:
     @example((1, [(1, 1), (0, 0)]), 2)
     def test_a_larger_k(self, drafted: tuple[int, list[Step]], more: int) -> None:
         """Drafts that K cut off go on, the others stay as they are."""
-        present, found = drafted
-        shape = positions(record(found)).shape.of(present)
-        longer = sum(d + more if d == present else d for d, _ in found) / len(found)
+        present, drawn = drafted
+        shape = positions(record(drawn)).shape.of(present)
+        longer = sum(d + more if d == present else d for d, _ in drawn) / len(drawn)
 
         assert shape.length(present + more) == pytest.approx(longer)

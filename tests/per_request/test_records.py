@@ -19,17 +19,16 @@ from support.builders import refusal, upstream
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
 from vllm_specdec_exporter.per_request.exchange import Exchange
 from vllm_specdec_exporter.per_request.grouping import Classification
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    RecordError,
-    RecordState,
-    parse_record,
-    read_record,
-)
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 from vllm_specdec_exporter.per_request.openai_api import read_response
 from vllm_specdec_exporter.per_request.push_schema import read_push
 from vllm_specdec_exporter.per_request.recent_window import GroupStats
+from vllm_specdec_exporter.per_request.records import (
+    DraftRecord,
+    RecordError,
+    parse_record,
+    read_record,
+)
 from vllm_specdec_exporter.per_request.summary import Outcome
 
 STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]
@@ -54,10 +53,16 @@ SUMMARY = {
 class TestReading:
     def test_detailed(self) -> None:
         """Totals, the distribution and every step; steps that are alike are counted."""
-        found = parse_record({**DETAILED})
+        draft_record = parse_record({**DETAILED})
 
-        assert found == DraftRecord(4, 10, 5, (2, 1, 0, 0, 1), dict(Counter(STEPS)))
-        assert (found.acceptance_ratio, found.accepted_per_draft) == (0.5, 1.25)
+        steps = dict(Counter(STEPS))
+        assert draft_record == DraftRecord(
+            4, 10, 5, histogram=(2, 1, 0, 0, 1), steps=steps
+        )
+        assert (draft_record.acceptance_ratio, draft_record.accepted_per_draft) == (
+            0.5,
+            1.25,
+        )
 
     def test_summary(self) -> None:
         """The same without the steps; ``null`` and an empty list are what such a server
@@ -65,12 +70,12 @@ class TestReading:
         """
         assert parse_record(SUMMARY) == DraftRecord(4, 10, 5, (2, 1, 0, 0, 1))
         for nothing in (None, []):
-            found = {
+            document = {
                 **SUMMARY,
                 "per_step_accepted": nothing,
                 "per_step_drafted": nothing,
             }
-            assert parse_record(found) == parse_record(SUMMARY), nothing
+            assert parse_record(document) == parse_record(SUMMARY), nothing
             assert parse_record(
                 {**SUMMARY, "acceptance_histogram": nothing}
             ) == DraftRecord(4, 10, 5), nothing
@@ -80,15 +85,15 @@ class TestReading:
         may be left out.
         """
         steps = [(3, 0)] * 4 + [(3, 1)] * 3 + [(3, 2)] * 3 + [(3, 3)] * 4
-        whole = record_of(steps) | {"acceptance_histogram": [4, 3, 3, 4]}
+        detailed = record_of(steps) | {"acceptance_histogram": [4, 3, 3, 4]}
         summary = {
             name: value
-            for name, value in whole.items()
+            for name, value in detailed.items()
             if not name.startswith("per_step")
         }
         for k in (3, None):
             assert parse_record({**summary, "num_spec_tokens": k}) == parse_record(
-                whole
+                detailed
             ), k
         deeper = {**summary, "num_spec_tokens": 4}
         assert parse_record(deeper).steps == {}
@@ -106,16 +111,21 @@ class TestReading:
         """Traffic would wait for them: such an answer has its totals, as with a
         summary.
         """
-        most = 65_536
-        for count in (most, most + 1):
+        limit = 65_536
+        for count in (limit, limit + 1):
             steps = {"per_step_drafted": [3] * count, "per_step_accepted": [1] * count}
             totals = {"num_spec_steps": count, "num_draft_tokens": 3 * count}
-            found = parse_record(
+            draft_record = parse_record(
                 {**totals, "num_accepted_draft_tokens": count, **steps}
             )
 
-            assert (found.drafts, found.accepted_tokens) == (count, count), count
-            assert found.steps == ({(3, 1): most} if count == most else {}), count
+            assert (draft_record.drafts, draft_record.accepted_tokens) == (
+                count,
+                count,
+            ), count
+            assert draft_record.steps == ({(3, 1): limit} if count == limit else {}), (
+                count
+            )
 
 
 TABLES: Any = yaml.safe_load(Path(__file__).with_name("engines.yml").read_text("utf-8"))
@@ -130,12 +140,9 @@ OF_VLLM = {
 def of_row(
     drafts: int, drafted: int, accepted: int, histogram: Any = (), steps: Any = ()
 ) -> DraftRecord:
+    counts = {(d, a): count for d, a, count in steps}
     return DraftRecord(
-        drafts,
-        drafted,
-        accepted,
-        tuple(histogram),
-        {(d, a): count for d, a, count in steps},
+        drafts, drafted, accepted, histogram=tuple(histogram), steps=counts
     )
 
 
@@ -157,8 +164,8 @@ class TestOtherEngines:
         body = json.dumps(
             {"requests": [{"model": "m", "speculative_decoding": document}]}
         ).encode()
-        (found,) = read_push(body, 0.0).observations
-        assert found.record == record
+        (observation,) = read_push(body, 0.0).observations
+        assert observation.record == record
 
     @pytest.mark.parametrize("document", TABLES["refused"])
     def test_one_that_contradicts_itself_is_refused(
@@ -178,7 +185,7 @@ class TestOtherEngines:
         self, response: dict[str, Any], state: str, tokens: int | None
     ) -> None:
         text = json.dumps(response).encode()
-        found = read_response(text)
+        read = read_response(text)
         recorded = EntryReader(Classification()).read(text)
         exchange = Exchange("/v1/chat/completions", {}, Classification())
         exchange.request_data(b"{}")
@@ -189,10 +196,10 @@ class TestOtherEngines:
         )
         exchange.response_data(b"data: " + text + b"\n\ndata: [DONE]\n\n", 2.0)
         streamed = exchange.finish(0.0)
-        whole = Observation(0.0, record=found.record, malformed=found.malformed)
+        direct = Observation(0.0, record=read.record, malformed=read.malformed)
 
-        assert (whole.state, found.completion_tokens) == (RecordState(state), tokens)
-        assert (streamed.state, recorded.state) == (whole.state, whole.state)
+        assert (direct.state, read.completion_tokens) == (RecordState(state), tokens)
+        assert (streamed.state, recorded.state) == (direct.state, direct.state)
 
     def test_without_a_number_of_drafts_there_is_an_acceptance_ratio_and_no_length(
         self,
@@ -208,21 +215,23 @@ class TestOtherEngines:
 
 
 def test_a_push_tells_all_that_is_known_of_a_request() -> None:
-    told = {
+    pushed = {
         "model": "m",
         "temperature": 0.7,
         "request_type": "code",
         "tenant": "a",
         "stream": True,
     }
-    told |= {
+    pushed |= {
         "completion_tokens": 7,
         "time_to_first_token_seconds": 0.2,
         "time_per_output_token_seconds": 0.1,
     }
-    (found,) = read_push(json.dumps({"requests": [told]}).encode(), 5.0).observations
+    (observation,) = read_push(
+        json.dumps({"requests": [pushed]}).encode(), 5.0
+    ).observations
     expected = Observation(5.0, "m", 0.7, "code", "a", stream=True, completion_tokens=7)
-    assert found == replace(expected, ttft_seconds=0.2, tpot_seconds=0.1)
+    assert observation == replace(expected, ttft_seconds=0.2, tpot_seconds=0.1)
 
 
 COUNTS = "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"
@@ -251,7 +260,7 @@ class TestRefusing:
             [0] * 1_000_001,
         )
         wrong: list[tuple[object, str]] = [
-            (one, "the record is not an object") for one in (None, [], "x", 5)
+            (none, "the record is not an object") for none in (None, [], "x", 5)
         ]
         for name in COUNTS:
             said = f"the record's {name} is not a count"

@@ -47,11 +47,11 @@ def test_colours_and_lines() -> None:
     for words.
     """
     wrong = []
-    for name, found in RESULTS.items():
+    for name, published in RESULTS.items():
         plain = shown(name)
         painted = shown(name, colour=True)
         if ESCAPES.sub("", painted) != plain or (painted != plain) != bool(
-            found.models
+            published.models
         ):
             wrong.append((name, "colours"))
         lines = shown(name, costs=True).splitlines()
@@ -79,5 +79,5 @@ def test_the_requests_stand_below_the_servers() -> None:
 def test_a_k_that_is_not_surely_faster_is_called_so() -> None:
     """A few drafts do not tell one K from the next."""
     few = known((Kind(50, 0.6, drafts=1),), batch=None)
-    words = " ".join(" ".join(render(few, lambda text, _: text, COSTS)).split())
-    assert "(not surely)" in words
+    report_text = " ".join(" ".join(render(few, lambda text, _: text, COSTS)).split())
+    assert "(not surely)" in report_text

@@ -4,6 +4,7 @@ is known of them.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -15,11 +16,8 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import RequestSettings
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    Source,
-)
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.records import DraftRecord
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -60,10 +58,15 @@ def steps_of(kind: Kind, random: Random) -> list[tuple[int, int]]:
     return steps
 
 
+def one_by_one(kinds: Iterable[Kind]) -> Iterator[Kind]:
+    """Yield the kind of each request."""
+    return chain(*([kind] * kind.requests for kind in kinds))
+
+
 def observations(kinds: Iterable[Kind], seed: int = 1) -> Iterator[Observation]:
     """Yield the requests, one kind after the other."""
     random = Random(seed)
-    for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
+    for number, kind in enumerate(one_by_one(kinds)):
         steps = steps_of(kind, random)
         accepted = sum(step[1] for step in steps)
         yield Observation(
@@ -106,7 +109,7 @@ def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
     might log them.
     """
     random = Random(1)
-    for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
+    for number, kind in enumerate(one_by_one(kinds)):
         steps = steps_of(kind, random)
         body: dict[str, Any] = {"model": kind.model, "messages": []}
         if kind.temperature is not None:

@@ -30,7 +30,7 @@ from vllm_specdec_exporter.economics.architecture import (
     ArchitectureError,
     read_architecture,
 )
-from vllm_specdec_exporter.economics.model import (
+from vllm_specdec_exporter.economics.parameter_counts import (
     count_active_parameters,
     count_eagle,
     count_eagle3,
@@ -255,8 +255,8 @@ def test_precisions_have_the_published_bytes_and_other_spellings() -> None:
         "fp8_e5m2": "fp8",
     }
     assert {text: parse_precision(text).name for text in spellings} == spellings
-    known = "allowed: fp32, bf16, fp16, fp8, int8, fp4, int4"
-    assert known in refusal(ValueError, parse_precision, "bf8")
+    allowed = "allowed: fp32, bf16, fp16, fp8, int8, fp4, int4"
+    assert allowed in refusal(ValueError, parse_precision, "bf8")
 
 
 @given(st.integers(10**6, 10**14))

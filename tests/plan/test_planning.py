@@ -42,12 +42,26 @@ from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 BF16 = PRECISIONS["bf16"]
 T70 = from_parameters(70 * 10**9, BF16)
-GOOD_FACTS = Facts((0.0, 0.2), Objective.TPOT, True, True, True, True, True)
+
+
+def model(config: dict[str, Any], precision: str = "bf16") -> Model:
+    return from_architecture(read_architecture(config), PRECISIONS[precision])
+
+
+GOOD_FACTS = Facts(
+    (0.0, 0.2),
+    Objective.TPOT,
+    same_tokenizer=True,
+    same_family=True,
+    uniform_batch=True,
+    validated=True,
+    monitored=True,
+)
 #: A question that nothing speaks against, to change in one point.
 GOOD = Question(
     method=METHODS["draft_model"],
-    target=from_architecture(read_architecture(LLAMA_70B), BF16),
-    draft=from_architecture(read_architecture(LLAMA_8B), BF16),
+    target=model(LLAMA_70B),
+    draft=model(LLAMA_8B),
     gpus=Gpus(4, 80e9, 0.9),
     kv_precision=BF16,
     k=3,
@@ -58,6 +72,11 @@ GOOD = Question(
 )
 
 
+def planned(**changes: Any) -> Plan:
+    """The plan for `GOOD` with these changes."""
+    return make_plan(replace(GOOD, **changes))
+
+
 def check(plan: Plan, name: str) -> Check:
     """Return the check of this name."""
     (named,) = (check for check in plan.checks if check.name == name)
@@ -65,7 +84,7 @@ def check(plan: Plan, name: str) -> Check:
 
 
 def test_nothing_that_is_not_said_is_assumed() -> None:
-    plan = make_plan(replace(GOOD, facts=Facts(), load=PlannedLoad()))
+    plan = planned(facts=Facts(), load=PlannedLoad())
     assert plan.conclusion is Conclusion.MEASURE_FIRST
     assert {
         item.holds for item in (*plan.checklist.use, *plan.checklist.leave_off)
@@ -124,10 +143,7 @@ def test_the_published_limits_of_size_and_share() -> None:
     ):
         draft = from_parameters(round(70 / ratio * 1e9), BF16)
         assert (
-            check(
-                make_plan(replace(GOOD, target=T70, draft=draft)), "size_ratio"
-            ).verdict
-            is verdict
+            check(planned(target=T70, draft=draft), "size_ratio").verdict is verdict
         ), ratio
     half = replace(
         GOOD,
@@ -140,7 +156,7 @@ def test_the_published_limits_of_size_and_share() -> None:
         )
         assert check(plan, "draft_share").verdict is verdict, gigabytes
     for gigabytes, verdict in ((100.0, ok), (99.0, warn), (200.0, ok)):
-        plan = make_plan(replace(GOOD, target=T70, gpus=Gpus(2, gigabytes * 1e9, 0.9)))
+        plan = planned(target=T70, gpus=Gpus(2, gigabytes * 1e9, 0.9))
         assert check(plan, "target_share").verdict is verdict, gigabytes
 
 
@@ -150,8 +166,8 @@ def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
     """
     question = replace(
         GOOD,
-        target=from_architecture(read_architecture(QWEN_7B), BF16),
-        draft=from_architecture(read_architecture(QWEN_HALF_B), BF16),
+        target=model(QWEN_7B),
+        draft=model(QWEN_HALF_B),
         facts=replace(GOOD_FACTS, same_tokenizer=True),
     )
     plan = make_plan(question)
@@ -173,7 +189,7 @@ def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
     fact: str, name: str
 ) -> None:
     plans = {
-        answer: make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer})))
+        answer: planned(facts=replace(GOOD_FACTS, **{fact: answer}))
         for answer in (True, False, None)
     }
     verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
@@ -185,10 +201,10 @@ def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
 
 
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
-    alone = check(make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9))), "kv_budget")
+    alone = check(planned(gpus=Gpus(1, 80e9, 0.9)), "kv_budget")
     assert "the target alone does not fit" in alone.text
     budget = check(
-        make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1))),
+        planned(gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1)),
         "kv_budget",
     )
     assert budget.verdict is Verdict.FAIL
@@ -224,9 +240,7 @@ def test_what_the_traffic_is_for_speaks_for_or_against() -> None:
     def answers(
         use_name: str, leave_off_name: str, **fact: Any
     ) -> tuple[Answer, Answer]:
-        checklist = make_plan(
-            replace(GOOD, facts=replace(GOOD_FACTS, **fact))
-        ).checklist
+        checklist = planned(facts=replace(GOOD_FACTS, **fact)).checklist
         use, leave_off = (
             {i.name: i.holds for i in items}
             for items in (checklist.use, checklist.leave_off)
@@ -245,11 +259,11 @@ def test_what_the_traffic_is_for_speaks_for_or_against() -> None:
 
 
 def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> None:
-    unmonitored = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, monitored=False)))
+    unmonitored = planned(facts=replace(GOOD_FACTS, monitored=False))
     assert unmonitored.conclusion is Conclusion.LEAVE_OFF
     assert unmonitored.reason == "speaks against it: unmonitored"
     for name in ("validated", "uniform_batch"):
-        plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{name: False})))
+        plan = planned(facts=replace(GOOD_FACTS, **{name: False}))
         assert plan.conclusion is Conclusion.MEASURE_FIRST, name
         assert plan.reason == f"nothing speaks against it; not as wanted: {name}", name
 
@@ -265,7 +279,7 @@ def test_the_usual_k_is_2_to_5_for_eagle_and_2_to_3_for_draft_models() -> None:
         "ngram": {*range(1, 10)},
     }
     for method, k in product(usual, range(1, 10)):
-        plan = make_plan(replace(GOOD, method=METHODS[method], k=k))
+        plan = planned(method=METHODS[method], k=k)
         verdict = Verdict.OK if k in usual[method] else Verdict.WARN
         assert check(plan, "num_speculative_tokens").verdict is verdict, (method, k)
 
@@ -273,7 +287,7 @@ def test_the_usual_k_is_2_to_5_for_eagle_and_2_to_3_for_draft_models() -> None:
 def test_mtp_needs_layers_that_the_target_brings() -> None:
     question = replace(GOOD, method=METHODS["mtp"], draft=None, k=1)
     assert check(make_plan(question), "mtp_layers").verdict is Verdict.UNKNOWN
-    deepseek = from_architecture(read_architecture(DEEPSEEK_V3), PRECISIONS["fp8"])
+    deepseek = model(DEEPSEEK_V3, "fp8")
     assert (
         check(make_plan(replace(question, target=deepseek)), "mtp_layers").verdict
         is Verdict.OK
@@ -285,7 +299,10 @@ def test_every_method_can_be_planned_without_knowing_anything(method: str) -> No
     """No fact, no load, no acceptance, no drafter: a plan all the same, with nothing
     made up.
     """
-    plan = make_plan(Question(METHODS[method], T70, None, Gpus(2, 141e9, 0.9), BF16))
+    question = Question(
+        METHODS[method], T70, None, Gpus(2, 141e9, 0.9), kv_precision=BF16
+    )
+    plan = make_plan(question)
     assert plan.conclusion is Conclusion.MEASURE_FIRST
     assert plan.speculative_config["method"] == method
     assert [assumed.name for assumed in plan.outlook.assumptions] == [
@@ -316,7 +333,7 @@ def test_the_configuration_has_what_vllm_wants(
 
 
 def test_the_speedup_is_expected_tokens_over_the_cost_of_a_step() -> None:
-    plan = make_plan(GOOD)
+    plan = planned()
     (assumed,) = plan.outlook.assumptions
     assert assumed.tokens == pytest.approx((1 - 0.8**4) / (1 - 0.8))
     assert [row.batch for row in plan.outlook.rows] == [
@@ -340,7 +357,7 @@ def test_the_speedup_is_expected_tokens_over_the_cost_of_a_step() -> None:
 
 
 def test_a_batch_of_ones_own_has_its_row() -> None:
-    plan = make_plan(replace(GOOD, load=PlannedLoad(1024, 48)))
+    plan = planned(load=PlannedLoad(1024, 48))
     costs = {row.batch: row.step_cost for row in plan.outlook.rows}
     assert costs[48] > costs[32]
     assert "at batch 48" in check(plan, "speedup").text
@@ -357,10 +374,7 @@ def test_a_batch_of_ones_own_has_its_row() -> None:
 def test_an_acceptance_that_cannot_pay_fails(
     acceptance: float, verdict: Verdict
 ) -> None:
-    assert (
-        check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict
-        is verdict
-    )
+    assert check(planned(acceptance=acceptance), "speedup").verdict is verdict
 
 
 def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
@@ -380,20 +394,15 @@ def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
 
 def test_a_mixture_of_experts_counts_by_what_a_token_reads() -> None:
     """Mixtral reads 12.9B of its 46.7B: a draft of 1B is one of 1:12.9, not 1:46.7."""
-    mixtral = from_architecture(read_architecture(MIXTRAL), BF16)
-    plan = make_plan(replace(GOOD, target=mixtral, draft=from_parameters(10**9, BF16)))
+    mixtral = model(MIXTRAL)
+    plan = planned(target=mixtral, draft=from_parameters(10**9, BF16))
     assert plan.outlook.profile == "draft_model 1:12.9"
 
 
 # --- what the weights leave for keys and values
 
 
-TARGET = from_parameters(70 * 10**9, BF16)
 DRAFT = from_parameters(8 * 10**9, BF16)
-
-
-def model(config: dict[str, Any]) -> Model:
-    return from_architecture(read_architecture(config), BF16)
 
 
 def reckon(
@@ -432,7 +441,9 @@ def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
 
 def test_what_is_not_known_stays_unknown() -> None:
     """Without dimensions there are no tokens; without the heads' size no room after."""
-    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), "eagle")
+    memory = reckon(
+        T70, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), method="eagle"
+    )
     assert memory.after is None
     assert memory.draft_weights_bytes is None
     assert memory.draft_share is None
@@ -474,9 +485,9 @@ def test_heads_of_unknown_size_are_estimated_and_say_so() -> None:
         "mtp": 0.021,
         "medusa": 3 * 0.022,
     }.items():
-        head = estimate_head(METHODS[method], TARGET, BF16, 3)
+        head = estimate_head(METHODS[method], T70, BF16, 3)
         assert head.parameters == pytest.approx(share * 70e9), method
         assert head.estimated, method
         assert "estimated (" in head.source, method
     for method in ("mlp_speculator", "ngram", "draft_model"):
-        assert estimate_head(METHODS[method], TARGET, BF16, 3) is None, method
+        assert estimate_head(METHODS[method], T70, BF16, 3) is None, method

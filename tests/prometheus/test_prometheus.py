@@ -16,6 +16,7 @@ import operator
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +25,7 @@ import pytest
 
 from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, series
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.programs import eventually
 from support.prometheus import PrometheusServer, Series
 from vllm_specdec_exporter.economics.baseline import encode
@@ -32,7 +33,7 @@ from vllm_specdec_exporter.publish.metrics import METRICS, Kind, MetricScope
 
 POLL_SECONDS = 1.0
 SCRAPE_INTERVAL = "250ms"
-FLAGS = (
+FLAGS = [
     "--poll.interval",
     "1s",
     "--poll.timeout",
@@ -41,7 +42,7 @@ FLAGS = (
     "3s",
     "--window",
     "10s",
-)
+]
 SCENARIO = "ngram-phases"
 K = 4
 
@@ -174,6 +175,13 @@ def own(labels: Series) -> tuple[str, tuple[tuple[str, str], ...]]:
     )
 
 
+def exporter_of(
+    server: ReplayServer, *flags: str
+) -> AbstractContextManager[RunningExporter]:
+    """Run an exporter for a server."""
+    return running_exporter("--vllm.url", server.url, *FLAGS, *flags, fast=False)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Play everything once; the tests only ask."""
@@ -182,15 +190,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with (
         ReplayServer(PLAIN) as plain_server,
         ReplayServer(TORN) as torn_server,
-        running_exporter(
-            "--vllm.url",
-            plain_server.url,
-            "--baseline.file",
-            str(baseline),
-            *FLAGS,
-            fast=False,
-        ) as plain,
-        running_exporter("--vllm.url", torn_server.url, *FLAGS, fast=False) as torn_one,
+        exporter_of(plain_server, "--baseline.file", str(baseline)) as plain,
+        exporter_of(torn_server) as torn_one,
         PrometheusServer(
             {"plain": plain.address, "torn": torn_one.address}, interval=SCRAPE_INTERVAL
         ) as prometheus,
@@ -220,7 +221,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         prometheus.wait_for(
             f'{PREFIX}window_drafts{{job="plain",window="3s"}} == 0', 60
         )
-        yield Run(prometheus, began, down, back, time.time())
+        yield Run(prometheus, began=began, down=down, back=back, ended=time.time())
 
 
 # --- PromQL
@@ -307,7 +308,7 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
     Buckets rise with their bounds, up to the count, in every scrape. Computed from each
     torn answer alone, they would fall again and again.
     """
-    naive = [naive_buckets(body) for body in TORN]
+    naive = list(map(naive_buckets, TORN))
     falls = 0
     for earlier, later in pairwise(naive):
         falls += sum(map(operator.lt, later, earlier))

@@ -4,7 +4,8 @@ write.
 
 import re
 from collections.abc import Mapping
-from typing import Any
+
+from support.repository import Json
 
 from .stacks import Pod
 
@@ -12,7 +13,7 @@ NAMESPACE = "llm"
 _META = "__meta_kubernetes_"
 
 
-def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
+def discovered(pod: Pod, address: str) -> list[Json]:
     """Return the targets of a pod as Prometheus' role `pod` lists them, in the form of
     file_sd.
 
@@ -29,7 +30,7 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
         **_texts("label", pod.labels),
         **_texts("annotation", pod.annotations),
     }
-    targets: list[dict[str, Any]] = []
+    targets: list[Json] = []
     for kind, is_init in (("containers", "false"), ("initContainers", "true")):
         for container in pod.spec.get(kind) or ():
             labels = common | {
@@ -56,49 +57,58 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
 def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
     labels = {}
     for name, value in texts.items():
-        safe = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-        labels[f"{_META}pod_{kind}_{safe}"] = value
-        labels[f"{_META}pod_{kind}present_{safe}"] = "true"
+        labels[f"{_META}pod_{kind}_{_safe(name)}"] = value
+        labels[f"{_META}pod_{kind}present_{_safe(name)}"] = "true"
     return labels
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
 # --- scrape configurations, as the operators write them
 
 
-def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+def pod_monitor(obj: Json) -> list[Json]:
     """What the Prometheus operator makes of a PodMonitor."""
     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
     return _of_operator("podMonitor", name, obj["spec"], "relabelings")
 
 
-def vm_pod_scrape(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+def vm_pod_scrape(obj: Json) -> list[Json]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
     name = f"monitoring/{obj['metadata']['name']}"
     return _of_operator("podScrape", name, obj["spec"], "relabelConfigs")
 
 
-def _of_operator(
-    kind: str, name: str, spec: Mapping[str, Any], relabelling: str
-) -> list[dict[str, Any]]:
+def _of_operator(kind: str, name: str, spec: Json, relabelling: str) -> list[Json]:
     """Return a configuration for each endpoint; the two operators differ in names
     alone.
     """
+    labels = spec["selector"].get("matchLabels") or {}
+    assert not spec["selector"].keys() - {"matchLabels"}, f"not understood: {spec}"
+    selected = [_keep(f"pod_label_{_safe(key)}", labels[key]) for key in labels]
+    renamed = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     jobs = []
     for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
+        added = [
+            {renamed.get(key, key): value for key, value in rule.items()}
+            for rule in endpoint.get(relabelling) or ()
+        ]
         rules = [
             {
                 "source_labels": [f"{_META}pod_phase"],
                 "regex": "(Failed|Succeeded)",
                 "action": "drop",
             },
-            *_selected(spec["selector"]),
+            *selected,
             _keep("pod_container_port_name", endpoint["port"]),
             _copied("namespace", "namespace"),
             _copied("pod_container_name", "container"),
             _copied("pod_name", "pod"),
             {"target_label": "job", "replacement": name},
             {"target_label": "endpoint", "replacement": endpoint["port"]},
-            *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
+            *added,
         ]
         jobs.append(
             {
@@ -110,23 +120,9 @@ def _of_operator(
     return jobs
 
 
-def _copied(label: str, target: str) -> dict[str, Any]:
+def _copied(label: str, target: str) -> Json:
     return {"source_labels": [_META + label], "target_label": target}
 
 
-def _keep(label: str, value: str) -> dict[str, Any]:
+def _keep(label: str, value: str) -> Json:
     return {"source_labels": [_META + label], "regex": value, "action": "keep"}
-
-
-def _selected(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
-    assert not set(selector) - {"matchLabels"}, f"not understood: {selector}"
-    labels = selector.get("matchLabels") or {}
-    return [
-        _keep(f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}", value)
-        for name, value in labels.items()
-    ]
-
-
-def _relabelling(rule: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
-    return {names.get(key, key): value for key, value in rule.items()}

@@ -6,7 +6,7 @@ import copy
 import functools
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ import jsonschema
 import yaml
 
 from helm.kubernetes_yaml import documents
+from helm.manifest_schemas import validated
 from injection.kubectl_program import kustomize
+from support.repository import ROOT, Json, text_of
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "helm" / "examples"
-STACKS = ROOT / "tests" / "data" / "stacks"
-INJECT = {"vllm-specdec-exporter/inject": "enabled"}
+EXAMPLES = ROOT / "helm/examples"
+STACKS = ROOT / "tests/data/stacks"
 
 #: By what a strategic merge tells the items of a list of a pod's spec apart.
 _KEYS = {
@@ -33,52 +33,48 @@ _KEYS = {
 }
 
 
+Labels = dict[str, str]
+
+
 @dataclass(frozen=True)
 class Pod:
     """A pod that a recipe leads to."""
 
     name: str  # which of the recipe's pods
-    spec: Mapping[str, Any]  # its spec
-    labels: Mapping[str, str] = field(default_factory=dict)  # its labels
-    annotations: Mapping[str, str] = field(default_factory=dict)  # its annotations
+    spec: Json  # its spec
+    labels: Labels = field(default_factory=dict)  # its labels
+    annotations: Labels = field(default_factory=dict)  # its annotations
     serves: bool = True  # whether vLLM's API server, and so /metrics, runs in it
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Json:
         """Return it as an object that Kubernetes' schemas can judge."""
-        metadata = {
-            "name": self.name,
-            "labels": dict(self.labels),
-            "annotations": dict(self.annotations),
-        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": metadata,
-            "spec": copy.deepcopy(dict(self.spec)),
+            "metadata": {
+                "name": self.name,
+                "labels": self.labels,
+                "annotations": self.annotations,
+            },
+            "spec": copy.deepcopy(self.spec),
         }
 
 
-def load(recipe: str) -> list[dict[str, Any]]:
+def load(recipe: str) -> list[Json]:
     """Return the documents of a recipe, read as Kubernetes reads YAML."""
-    return documents((EXAMPLES / recipe).read_text(encoding="utf-8"))
+    return documents(text_of(EXAMPLES / recipe))
 
 
 @functools.cache
-def stack(name: str) -> dict[str, Any]:
+def stack(name: str) -> Json:
     """Return the facts on a stack."""
-    (document,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
+    (document,) = documents(text_of(STACKS / f"{name}.yaml"))
     return document
 
 
-def refusals(name: str, document: Mapping[str, Any]) -> list[str]:
+def refusals(name: str, document: Json) -> list[str]:
     """Return what a stack would refuse in what it is given."""
-    errors = jsonschema.Draft202012Validator(stack(name)["accepts"]).iter_errors(
-        document
-    )
-    return sorted(
-        f"/{'/'.join(map(str, error.absolute_path))}: {error.message}"
-        for error in errors
-    )
+    return validated(jsonschema.Draft202012Validator(stack(name)["accepts"]), document)
 
 
 def merged(base: Any, patch: Any, name: str = "") -> Any:
@@ -105,7 +101,7 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
 # --- what each stack does
 
 
-def workload(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def workload(recipe: Sequence[Json]) -> list[Pod]:
     """A Deployment, StatefulSet or Job makes pods of its template; a Service makes
     none.
     """
@@ -116,7 +112,7 @@ def workload(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     ]
 
 
-def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True) -> Pod:
+def _of_template(name: str, template: Json, *, serves: bool = True) -> Pod:
     metadata = template.get("metadata") or {}
     return Pod(
         name,
@@ -127,7 +123,7 @@ def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True)
     )
 
 
-def vllm_chart(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def vllm_chart(recipe: Sequence[Json]) -> list[Pod]:
     """The chart of vLLM puts the list behind what it has itself."""
     (values,) = recipe
     assert values["extraInit"]["modelDownload"] == {"enabled": False}, (
@@ -139,7 +135,7 @@ def vllm_chart(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     return [Pod("vllm", spec, {"environment": "test", "release": "test"})]
 
 
-def llm_d(_recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def llm_d(_recipe: Sequence[Json]) -> list[Pod]:
     """llm-d's guide makes a Deployment, and kubectl's Kustomize adds the sidecar to it,
     and to no other.
     """
@@ -154,7 +150,7 @@ def llm_d(_recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     return [decode]
 
 
-def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def inference_service(recipe: Sequence[Json]) -> list[Pod]:
     """KServe merges the predictor into the runtime's pod, and its webhook appends the
     storage initializer.
     """
@@ -173,9 +169,7 @@ def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     return [Pod("predictor", spec, {"app": document["metadata"]["name"]})]
 
 
-def llm_inference_service(
-    recipe: Sequence[Mapping[str, Any]], *, tls: bool = False
-) -> list[Pod]:
+def llm_inference_service(recipe: Sequence[Json], *, tls: bool = False) -> list[Pod]:
     """KServe merges spec.template into its own, and expands what stands in braces."""
     (document,) = recipe
     spec = merged(
@@ -199,7 +193,7 @@ def _expanded(node: Any, *, tls: bool) -> Any:
     return text
 
 
-def leader_worker_set(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def leader_worker_set(recipe: Sequence[Json]) -> list[Pod]:
     """LeaderWorkerSet makes a leader and workers."""
     (document,) = recipe
     group = document["spec"]["leaderWorkerTemplate"]
@@ -209,7 +203,7 @@ def leader_worker_set(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     ]
 
 
-def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def dynamo(recipe: Sequence[Json]) -> list[Pod]:
     """Dynamo's operator merges podTemplate into its own pods; a frontend has no
     engine.
     """
@@ -222,22 +216,17 @@ def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     return pods
 
 
-def production_stack(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+def production_stack(recipe: Sequence[Json]) -> list[Pod]:
     """vllm-stack renders a labelled Deployment, and kubectl's Kustomize adds the
     sidecar to it.
     """
     (values,) = recipe
     built = kustomized("production-stack", vllm_stack(values))
-    return workload(
-        [
-            document
-            for document in built
-            if document["metadata"]["labels"].items() >= INJECT.items()
-        ]
-    )
+    labelled = "vllm-specdec-exporter/inject"
+    return workload([doc for doc in built if labelled in doc["metadata"]["labels"]])
 
 
-def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def vllm_stack(values: Json) -> list[Json]:
     """Return the Deployments that vllm-stack renders: the engines, and a router that
     must be left alone.
     """
@@ -245,69 +234,53 @@ def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     for model in values["servingEngineSpec"]["modelSpec"]:
         spec = copy.deepcopy(stack("production-stack")["pod"])
         command = ["vllm", "serve", model["modelURL"], "--port", "8000"]
-        spec["containers"][0]["command"] = command + model["vllmConfig"]["extraArgs"]
         amounts = {
             "cpu": model["requestCPU"],
             "memory": model["requestMemory"],
             "nvidia.com/gpu": model["requestGPU"],
         }
         limits = amounts | {"cpu": model["limitCPU"], "memory": model["limitMemory"]}
-        spec["containers"][0]["resources"] = {"requests": amounts, "limits": limits}
+        spec["containers"][0] |= {
+            "command": command + model["vllmConfig"]["extraArgs"],
+            "resources": {"requests": amounts, "limits": limits},
+        }
         labels = {
             "model": model["name"],
             "app.kubernetes.io/component": "serving-engine",
         }
-        metadata = {
+        pod = {
             "labels": labels | model["podLabels"],
             "annotations": model["podAnnotations"],
         }
         name = f"vllm-{model['name']}-deployment-vllm"
-        labels |= model["labels"]
-        deployments.append(_deployment(name, labels, metadata, spec))
-    container = {
-        "name": "router-container",
-        "image": "router",
-        "ports": [{"containerPort": 8000}],
-    }
+        deployments.append(_deployment(name, labels | model["labels"], pod, spec))
+    container = {"name": "router", "image": "a", "ports": [{"containerPort": 8000}]}
     # Not labelled for the sidecar, which it must not get.
     labels = {"a": "router"}
-    router = _deployment(
-        "vllm-deployment-router",
-        labels,
-        {"labels": labels},
-        {"containers": [container]},
-    )
-    return [*deployments, router]
+    spec = {"containers": [container]}
+    return [*deployments, _deployment("router", labels, {"labels": labels}, spec)]
 
 
-def _deployment(
-    name: str,
-    labels: Mapping[str, str],
-    pod: Mapping[str, Any],
-    spec: Mapping[str, Any],
-) -> dict[str, Any]:
+def _deployment(name: str, labels: Labels, pod: Json, spec: Json) -> Json:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "labels": dict(labels)},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
-            "selector": {"matchLabels": dict(pod["labels"])},
-            "template": {"metadata": dict(pod), "spec": dict(spec)},
+            "selector": {"matchLabels": pod["labels"]},
+            "template": {"metadata": pod, "spec": copy.deepcopy(spec)},
         },
     }
 
 
-def kustomized(
-    folder: str, rendered: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def kustomized(folder: str, rendered: Sequence[Json]) -> list[Json]:
     """Return what `kubectl kustomize` makes of a folder of the examples with these as
     rendered.yaml.
     """
     with tempfile.TemporaryDirectory(prefix="recipes-") as scratch:
         helm = Path(scratch) / "helm"
-        shutil.copytree(ROOT / "helm" / "kustomize", helm / "kustomize")
-        shutil.copytree(EXAMPLES / folder, helm / "examples" / folder)
-        (helm / "examples" / folder / "rendered.yaml").write_text(
-            yaml.safe_dump_all(list(rendered))
-        )
-        return documents(kustomize(helm / "examples" / folder))
+        example = helm / "examples" / folder
+        shutil.copytree(ROOT / "helm/kustomize", helm / "kustomize")
+        shutil.copytree(EXAMPLES / folder, example)
+        (example / "rendered.yaml").write_text(yaml.safe_dump_all(rendered))
+        return documents(kustomize(example))

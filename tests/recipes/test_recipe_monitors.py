@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from recipes.stacks import Pod, load
 from recipes.table import RECIPES
 from support.programs import eventually
 from support.prometheus import PrometheusServer
+from support.repository import Json
 
 pytestmark = pytest.mark.full
 
@@ -50,32 +50,32 @@ def address(number: int) -> str:
     return f"127.0.77.{number + 1}"
 
 
-def scrape_configs(path: str) -> list[dict[str, Any]]:
+def scrape_configs(path: str) -> list[Json]:
     """Return what a file of the examples has Prometheus scrape."""
     (document,) = load(path)
     assert set(document) == {"scrape_configs"}, "a whole configuration"
-    configs: list[dict[str, Any]] = document["scrape_configs"]
+    configs: list[Json] = document["scrape_configs"]
     return configs
 
 
-def offline(
-    configs: Sequence[Mapping[str, Any]], file: str, prefix: str = ""
-) -> list[dict[str, Any]]:
+def offline(configs: Sequence[Json], file: str, prefix: str = "") -> list[Json]:
     """Return scrape configurations with a file in place of the Kubernetes API, and a
     prefix of names.
     """
     made = []
     for config in configs:
         kept = dict(config)
-        assert kept.pop("kubernetes_sd_configs") == [{"role": "pod"}], (
-            "lists init containers"
-        )
+        name = kept["job_name"]
+        # Without a selector, it lists init containers too.
+        assert kept.pop("kubernetes_sd_configs") == [{"role": "pod"}], name
         # What Prometheus sets by itself, from the name that gets a prefix here.
-        job = {"target_label": "job", "replacement": kept["job_name"]}
-        kept["job_name"] = f"{prefix}{kept['job_name']}"
-        kept["scrape_interval"] = "1h"
-        kept["file_sd_configs"] = [{"files": [file]}]
-        kept["relabel_configs"] = [job, *kept["relabel_configs"]]
+        job = {"target_label": "job", "replacement": name}
+        kept |= {
+            "job_name": f"{prefix}{name}",
+            "scrape_interval": "1h",
+            "file_sd_configs": [{"files": [file]}],
+            "relabel_configs": [job, *kept["relabel_configs"]],
+        }
         made.append(kept)
     return made
 
@@ -99,7 +99,7 @@ Kept = dict[str, list[dict[str, str]]]
 class Case:
     """What one Prometheus discovers, and how it is told to scrape it."""
 
-    configs: Sequence[Mapping[str, Any]]  # scrape configurations
+    configs: Sequence[Json]  # scrape configurations
     pods: Sequence[Pod]
     phase: str = "Running"  # of all pods
 
@@ -130,9 +130,9 @@ def kept() -> dict[str, Kept]:
     discovered.
     """
     files: dict[str, str] = {}
-    configs: list[dict[str, Any]] = []
+    configs: list[Json] = []
     for number, (name, case) in enumerate(cases().items()):
-        targets: list[dict[str, Any]] = []
+        targets: list[Json] = []
         for index, pod in enumerate(case.pods):
             targets += discovered(pod, address(index))
         for target in targets:
@@ -166,29 +166,33 @@ def kept() -> dict[str, Kept]:
     return result
 
 
-def chart_monitor() -> dict[str, Any]:
+def chart_monitor() -> Json:
     """Return the chart's PodMonitor."""
     (monitor,) = render({"podMonitor": {"enabled": True}})
     return monitor
 
 
-def assert_exactly_the_sidecars(targets: Sequence[Mapping[str, str]]) -> None:
+def assert_exactly_the_sidecars(targets: Sequence[Json]) -> None:
     """One target for each pod with a sidecar, no other; with the job and the labels
     that rules join by.
     """
+    labels = ("__url__", "pod", "job", "namespace", "container")
     expected = [
-        (f"http://{address(number)}:{PORT}/metrics", pod.name)
+        (
+            f"http://{address(number)}:{PORT}/metrics",
+            pod.name,
+            JOB,
+            NAMESPACE,
+            "specdec-exporter",
+        )
         for number, pod in enumerate(pods())
         if pod.serves
     ]
-    scraped = [(target["__url__"], target["pod"]) for target in targets]
+    scraped = [tuple(target[label] for label in labels) for target in targets]
     assert sorted(scraped) == sorted(expected)
-    assert {target["job"] for target in targets} == {JOB}
-    assert {target["namespace"] for target in targets} == {NAMESPACE}
-    assert {target["container"] for target in targets} == {"specdec-exporter"}
 
 
-def assert_vllm(targets: Sequence[Mapping[str, str]]) -> None:
+def assert_vllm(targets: Sequence[Json]) -> None:
     """The pods whose labels the examples name are found, on vLLM's port and on no
     other.
     """
@@ -207,14 +211,16 @@ def test_annotations_scrape_nothing_twice(kept: dict[str, Kept], name: str) -> N
     """With prometheus.io/scrape on a pod with two ports, each port is scraped once, by
     one job.
     """
-    (sidecar,) = kept[name][JOB]
-    (vllm,) = kept[name]["kubernetes-pods"]
-    assert sidecar["__url__"] == f"http://{address(0)}:{PORT}/metrics"
-    assert vllm["__url__"] == f"http://{address(0)}:8000/metrics"
+    for job, port in ((JOB, PORT), ("kubernetes-pods", 8000)):
+        expected = {
+            "__url__": f"http://{address(0)}:{port}/metrics",
+            "job": job,
+            "namespace": NAMESPACE,
+            "pod": "vllm-0",
+        }
+        (target,) = kept[name][job]
+        assert {label: target[label] for label in expected} == expected
     assert len(urls(kept[name])) == 2
-    assert (sidecar["job"], vllm["job"]) == (JOB, "kubernetes-pods")
-    assert (sidecar["namespace"], vllm["namespace"]) == (NAMESPACE, NAMESPACE)
-    assert (sidecar["pod"], vllm["pod"]) == ("vllm-0", "vllm-0")
 
 
 def test_annotations_leave_the_tap_alone(kept: dict[str, Kept]) -> None:
@@ -254,12 +260,7 @@ def test_exactly_the_sidecars_are_found(kept: dict[str, Kept], case: str) -> Non
     if case in ("prometheus/kubernetes-sd.yml", "victoriametrics"):
         (vllm,) = others
         assert_vllm(vllm)
-        assert pods_of(vllm) <= pods_of(sidecars)
-
-
-def pods_of(targets: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
-    """Return namespace and name of the pods of targets."""
-    return {(target["namespace"], target["pod"]) for target in targets}
+        assert {target["namespace"] for target in vllm} == {NAMESPACE}
 
 
 def test_the_jobs_and_namespaces_are_as_the_rules_need_them(
@@ -274,13 +275,15 @@ def test_the_jobs_and_namespaces_are_as_the_rules_need_them(
     victoria = load("victoriametrics.yaml")
     assert problems_everywhere([*google, *victoria]) == []
     assert [obj["metadata"]["name"] for obj in google] == [JOB, "vllm"]
-    for theirs, obj in zip(google, victoria, strict=True):
-        name = obj["metadata"]["name"]
-        assert theirs["spec"]["selector"] == obj["spec"]["selector"], name
-        ports = [endpoint["port"] for endpoint in theirs["spec"]["endpoints"]]
-        assert ports == [
-            endpoint["port"] for endpoint in obj["spec"]["podMetricsEndpoints"]
-        ], name
-        assert {"pod", "container"} <= set(theirs["spec"]["targetLabels"]["metadata"])
+    assert found_by(google, "endpoints") == found_by(victoria, "podMetricsEndpoints")
+    for obj in google:
+        labels = obj["spec"]["targetLabels"]["metadata"]
+        assert {"pod", "container"} <= set(labels), obj["metadata"]
     for obj in (*victoria, chart_monitor()):
         assert obj["spec"]["namespaceSelector"] == {"any": True}, obj["metadata"]
+
+
+def found_by(objects: Sequence[Json], key: str) -> list[tuple[Json, list[str]]]:
+    """Return selector and ports of each object, whose endpoints are under this key."""
+    specs = [obj["spec"] for obj in objects]
+    return [(spec["selector"], [each["port"] for each in spec[key]]) for spec in specs]

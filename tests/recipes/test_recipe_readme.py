@@ -5,7 +5,6 @@ it.
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,12 +15,15 @@ from docs.inventory import blocks
 from helm.charts import helm3
 from helm.manifest_schemas import problems_everywhere
 from injection.kubectl_program import kubectl
-from recipes.stacks import EXAMPLES, ROOT, load, vllm_stack
-from recipes.table import RECIPES
+from recipes.stacks import EXAMPLES, load, vllm_stack
+from recipes.table import RECIPES, Recipe
+from support.programs import printed, write_script
+from support.repository import ROOT, text_of
 
 pytestmark = pytest.mark.full
 
 README = EXAMPLES / "README.md"
+TEXT = text_of(README)
 
 
 #: Without what sys.path says, a script of the repository finds no package.
@@ -37,19 +39,16 @@ def clone(tmp_path: Path) -> Path:
     shutil.copytree(
         ROOT / "helm", clone / "helm", ignore=shutil.ignore_patterns("__pycache__")
     )
-    shutil.copytree(ROOT / "alerts" / "rules", clone / "alerts" / "rules")
+    shutil.copytree(ROOT / "alerts/rules", clone / "alerts/rules")
     (values,) = load("production-stack/values.yaml")
-    rendered = clone / "helm" / "examples" / "production-stack" / "rendered.yaml"
+    rendered = clone / "helm/examples/production-stack/rendered.yaml"
     rendered.write_text(yaml.safe_dump_all(vllm_stack(values)))
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "python").symlink_to(sys.executable)
     (programs / "kubectl").symlink_to(kubectl())
     # This Helm is from 2021, and takes a cluster to be of then.
-    (programs / "helm").write_text(
-        f'#!/bin/sh\nexec {helm3()} "$@" --kube-version 1.36.0\n'
-    )
-    (programs / "helm").chmod(0o755)
+    write_script(programs / "helm", f'exec {helm3()} "$@" --kube-version 1.36.0')
     return clone
 
 
@@ -60,38 +59,31 @@ EXECUTABLE = [
 ]
 
 
-def test_blocks_do_what_they_say(clone: Path) -> None:
-    """They run from the root of the repository, and what they write is taken by an API
+@pytest.mark.parametrize("code", EXECUTABLE)
+def test_a_block_does_what_it_says(clone: Path, code: str) -> None:
+    """It runs from the root of the repository, and what it writes is taken by an API
     server.
     """
-    assert len(EXECUTABLE) >= 3
     path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": PYTHONPATH}
-    for code in EXECUTABLE:
-        command = ("bash", "-euo", "pipefail", "-c", code)
-        done = subprocess.run(
-            command,
-            cwd=clone,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, code + done.stderr
-        written = re.findall(r"> (\S+\.yaml)$", code, flags=re.MULTILINE)
-        assert written, code
-        for name in written:
-            objects = list(filter(None, yaml.safe_load_all((clone / name).read_text())))
-            assert objects, name
-            assert problems_everywhere(objects) == [], name
+    printed(*["bash", "-euo", "pipefail", "-c"], code, cwd=clone, env=environment)
+    written = re.findall(r"(?m)> (\S+\.yaml)$", code)
+    assert written
+    for name in written:
+        objects = list(filter(None, yaml.safe_load_all((clone / name).read_text())))
+        assert objects, name
+        assert problems_everywhere(objects) == [], name
+
+
+def test_there_are_blocks_to_run() -> None:
+    assert len(EXECUTABLE) >= 3
 
 
 def test_every_recipe_is_in_the_index() -> None:
     """Each file of the folder is linked, and each link to a file here leads to one."""
-    text = README.read_text()
     linked = {
         link
-        for link in re.findall(r"\]\(([^)#:]+)\)", text)
+        for link in re.findall(r"\]\(([^)#:]+)\)", TEXT)
         if not link.startswith("..")
     }
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.y*ml")}
@@ -99,13 +91,9 @@ def test_every_recipe_is_in_the_index() -> None:
     assert linked <= files
 
 
-def test_the_index_tells_where_each_recipe_polls() -> None:
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.path)
+def test_the_index_tells_where_each_recipe_polls(recipe: Recipe) -> None:
     """The table's address is the recipe's."""
-    rows = {}
-    for line in README.read_text().splitlines():
-        rows |= dict.fromkeys(re.findall(r"\]\(([^)]+\.yaml)\)", line), line)
-    for recipe in RECIPES:
-        row = rows[recipe.path]
-        for url in recipe.upstream:
-            port = url.rpartition(":")[2]
-            assert f":{port}" in row or "the same" in row, recipe.path
+    row = next(line for line in TEXT.splitlines() if f"]({recipe.path})" in line)
+    ports = [url.rpartition(":")[2] for url in recipe.upstream]
+    assert "the same" in row or all(f":{port}" in row for port in ports)

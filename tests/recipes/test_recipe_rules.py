@@ -6,46 +6,39 @@ import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
-from recipes.stacks import EXAMPLES, ROOT
+from recipes.stacks import EXAMPLES
+from support.programs import printed
+from support.repository import ROOT, Json, data_of
 
 pytestmark = pytest.mark.full
 
 SCRIPT = EXAMPLES / "rule_objects.py"
-RULES = sorted((ROOT / "alerts" / "rules").glob("*.yml"))
+RULES = sorted((ROOT / "alerts/rules").glob("*.yml"))
 
 
-def converted(kind: str, *files: str, stdin: str = "") -> list[dict[str, Any]]:
+def converted(kind: str, *files: str, stdin: str = "") -> list[Json]:
     """Return what the program prints."""
-    done = subprocess.run(
-        (sys.executable, str(SCRIPT), kind, *files),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    text = printed(sys.executable, SCRIPT, kind, *files, given=stdin)
+    return list(yaml.safe_load_all(text))
 
 
-def groups_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def groups_of(objects: list[Json]) -> list[Json]:
     """Return the groups of all objects."""
     return list(chain.from_iterable(obj["spec"]["groups"] for obj in objects))
 
 
-def shipped() -> list[dict[str, Any]]:
+def shipped() -> list[Json]:
     """Return the groups of the rule files."""
-    files = (yaml.safe_load(path.read_text()) for path in RULES)
-    return list(chain.from_iterable(file["groups"] for file in files))
+    return list(chain.from_iterable(data_of(path)["groups"] for path in RULES))
 
 
-def names_of(groups: list[dict[str, Any]]) -> set[str | None]:
+def names_of(groups: list[Json]) -> set[str | None]:
     """Return the names of the alerts in groups."""
     rules = chain.from_iterable(group["rules"] for group in groups)
     return {rule.get("alert") for rule in rules}
@@ -83,16 +76,10 @@ def test_google_may_scope_every_rule() -> None:
 
 def test_the_charts_rules_are_converted_with_their_values() -> None:
     """What a value of the chart switches off stays off."""
-    values = {
-        "prometheusRule": {
-            "enabled": True,
-            "disabled": {"VLLMSpecDecodeWatchdog": True},
-        }
-    }
-    rendered = yaml.safe_dump_all(render(values))
-    objects = converted("VMRule", "-", stdin=rendered)
-    missing = names_of(shipped()) - names_of(groups_of(objects))
-    assert missing == {"VLLMSpecDecodeWatchdog"}
+    off = {"VLLMSpecDecodeWatchdog": True}
+    rendered = render({"prometheusRule": {"enabled": True, "disabled": off}})
+    objects = converted("VMRule", "-", stdin=yaml.safe_dump_all(rendered))
+    assert names_of(shipped()) - names_of(groups_of(objects)) == off.keys()
 
 
 def test_a_file_without_rules_is_an_error(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,6 +24,7 @@ from recipes.stacks import (
     workload,
 )
 from recipes.table import RECIPES, Recipe
+from support.repository import Json, text_of
 
 pytestmark = pytest.mark.full
 
@@ -35,7 +35,7 @@ def test_every_file_that_leads_to_pods_is_tested() -> None:
     """A recipe that has a sidecar, and is in no list, fails here."""
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yaml")}
     with_sidecar = {
-        file for file in files if f"name: {NAME}\n" in (EXAMPLES / file).read_text()
+        file for file in files if f"name: {NAME}\n" in text_of(EXAMPLES / file)
     }
     listed = {recipe.path for recipe in RECIPES}
     assert with_sidecar - {"production-stack/kustomization.yaml"} <= listed
@@ -50,7 +50,7 @@ def test_stack_and_api_server_take_the_recipe(recipe: Recipe) -> None:
         assert [refusals(recipe.stack, document) for document in documents] == [[]]
     if recipe.pods is workload:
         assert problems_everywhere(documents) == []
-    lines = (EXAMPLES / recipe.path).read_text().splitlines()
+    lines = text_of(EXAMPLES / recipe.path).splitlines()
     head = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
     assert any(line.startswith("# Change: ") for line in head)
     assert 3 <= len(head) <= 10
@@ -68,47 +68,37 @@ def test_its_pods_have_the_charts_sidecar(recipe: Recipe) -> None:
     assert problems_everywhere(pod.manifest() for pod in pods) == []
     assert any(pod.serves for pod in pods)
     for pod in pods:
-        others = [
-            container
-            for container in containers_of(pod.spec)
-            if container["name"] != NAME
-        ]
+        others = [each for each in containers_of(pod.spec) if each["name"] != NAME]
         # Where there is no API server, it would report a server that is down for ever.
         assert len(containers_of(pod.spec)) - len(others) == int(pod.serves), pod.name
-        assert_quality_is_kept(pod, others, recipe)
         if not pod.serves:
             continue
         sidecar = sidecar_of(pod)
         expected = chart_sidecar()
         differs = {
             key
-            for key in {*expected, *sidecar}
+            for key in {*expected, *sidecar} - {"args"}
             if expected.get(key) != sidecar.get(key)
         }
-        assert differs - {"args"} == recipe.differs, pod.name
+        assert differs == recipe.differs, pod.name
         # Where its restart would be everybody's, it has no liveness probe at all.
-        probed = "livenessProbe" in sidecar
-        assert probed == ("livenessProbe" not in recipe.differs), pod.name
+        assert ("livenessProbe" in sidecar) != ("livenessProbe" in differs), pod.name
         mounted = {mount["name"] for mount in sidecar.get("volumeMounts") or ()}
         for container in others:
-            for port in container.get("ports") or ():
-                assert port.get("name") != "specdec-metrics", pod.name
-                assert port["containerPort"] != 9850, pod.name
-            for mount in container.get("volumeMounts") or ():
-                assert mount["name"] not in mounted, pod.name
+            of_vllm = {mount["name"] for mount in container.get("volumeMounts") or ()}
+            assert not of_vllm & mounted, pod.name
+            ports = [port["containerPort"] for port in container.get("ports") or ()]
+            assert 9850 not in ports, pod.name
+        assert_quality_is_kept(pod, others, recipe)
         assert_native(pod, recipe)
         assert_flags(pod, others, recipe)
 
 
-def assert_quality_is_kept(
-    pod: Pod, others: list[dict[str, Any]], recipe: Recipe
-) -> None:
+def assert_quality_is_kept(pod: Pod, others: list[Json], recipe: Recipe) -> None:
     """A pod has the class that it has without the sidecar; and Guaranteed, if all else
     in it is.
     """
     bare = qos_class({"containers": others})
-    if not pod.serves:
-        return
     assert (qos_class(pod.spec), bare) == (recipe.quality, recipe.quality)
     limits = {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
     limited = [sidecar_of(pod), *(container | limits for container in others)]
@@ -121,14 +111,12 @@ def assert_native(pod: Pod, recipe: Recipe) -> None:
     """
     init = [container["name"] for container in pod.spec["initContainers"]]
     assert sidecar_of(pod)["restartPolicy"] == "Always"
-    appended = ()
-    if recipe.stack:
-        appended = stack(recipe.stack).get("appended", ())
-    behind = set(init[init.index(NAME) + 1 :])
-    assert behind <= {container["name"] for container in appended}
+    appended = stack(recipe.stack).get("appended", ()) if recipe.stack else ()
+    names = {container["name"] for container in appended}
+    assert set(init[init.index(NAME) + 1 :]) <= names
 
 
-def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None:
+def assert_flags(pod: Pod, others: list[Json], recipe: Recipe) -> None:
     """It polls the loopback, on all ports of vLLM, and has the speculative config that
     vLLM has.
     """
@@ -140,27 +128,24 @@ def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None
     (text,) = [argument for argument in args if argument.startswith(flag)]
     config = json.loads(text.removeprefix(flag))
     assert serve.settings.speculation.method == config["method"]
-    written = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
-    assert written
-    for document in written:
-        assert json.loads(document) == config
+    written = re.findall(r"\{\"method\".*?\}", text_of(EXAMPLES / recipe.path))
+    assert list(map(json.loads, written)) == [config] * max(1, len(written))
     listening = set()
     for container in others:
         if container not in pod.spec["containers"]:
             continue
+        name = container["name"]
         text = json.dumps(container)
-        assert "speculative" in text
-        assert config.get("model", "") in text
+        assert "speculative" in text, name
+        assert config.get("model", "") in text, name
         # A gated model is not loaded without a token.
-        assert "meta-llama/" not in text or "HF_TOKEN" in text
+        assert "meta-llama/" not in text or "HF_TOKEN" in text, name
         command = " ".join([*container.get("command", ()), *container.get("args", ())])
         ports = [port["containerPort"] for port in container.get("ports") or ()]
         match = re.search(r"--port[= ](\d+)", command)
-        if match is None:
-            listening.add(ports[0])
-        else:
-            assert not ports or int(match[1]) in ports
-            listening.add(int(match[1]))
+        port = int(match[1]) if match else ports[0]
+        assert not ports or port in ports, name
+        listening.add(port)
     assert {urlsplit(url).port for url in urls} == listening
 
 

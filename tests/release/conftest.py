@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from release.tree import ROOT, build, repository
+from release.tree import build, repository
+from support.repository import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from packaging.metadata import Metadata
 
-from release.tree import ROOT, build, python, run, succeed, unpack
+from release.tree import build, python, run, succeed, unpack
+from support.repository import ROOT, text_of
 from vllm_specdec_exporter import __version__
 
 pytestmark = pytest.mark.full
@@ -116,7 +117,7 @@ def test_dist_refuses_what_two_builds_disagree_on(tree: Path) -> None:
     done = run(["release/dist.sh", python()[0]], tree)
     assert done.returncode != 0
     assert "whl" in done.stdout + done.stderr
-    assert not (tree / "dist" / "SHA256SUMS").exists()
+    assert not (tree / "dist/SHA256SUMS").exists()
 
 
 # --- what is inside
@@ -138,8 +139,8 @@ def test_the_wheel_holds_the_package_rules_and_dashboards(
         for path in (source / PACKAGE).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    rules = listed("rules", ROOT / "alerts" / "rules")
-    dashboards = listed("dashboards", ROOT / "dashboards" / "json")
+    rules = listed("rules", ROOT / "alerts/rules")
+    dashboards = listed("dashboards", ROOT / "dashboards/json")
     assert rules
     assert dashboards
     assert inside == package | rules | dashboards
@@ -166,7 +167,7 @@ def test_the_page_at_the_index_is_the_readme_with_whole_links(
     text = metadata.description
     for kind in ("raw", "blob"):
         text = text.replace(f"]({tree.format(kind)}", "](")
-    assert text == (ROOT / "README.md").read_text("utf-8")
+    assert text == text_of("README.md")
 
 
 # --- installed
@@ -185,15 +186,15 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     lock = folder / "lock.txt"
     lock.write_text(f"{path.as_uri()} --hash=sha256:{digests(built)[path.name]}\n")
     succeed(python("-m", "venv", "--without-pip", folder / "venv"), folder)
-    interpreter = folder / "venv" / "bin" / "python"
+    interpreter = folder / "venv/bin/python"
     (site,) = (folder / "venv").glob("lib/python3.*/site-packages")
     (site / "needs.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    options = ("--no-index", "--no-deps", "--require-hashes", "--no-compile")
-    succeed(
-        python("-m", "pip", "--python", interpreter, "install", *options, "-r", lock),
-        folder,
+    install = (
+        f"-m pip --python {interpreter} install --no-index --no-deps "
+        f"--require-hashes --no-compile -r {lock}"
     )
-    return folder / "venv" / "bin"
+    succeed(python(*install.split()), folder)
+    return folder / "venv/bin"
 
 
 def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
@@ -206,4 +207,4 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
     assert Path(where).is_relative_to(installed.parent)
     succeed([program, "dashboards", "--out", tmp_path / "out"], tmp_path, PYTHONPATH="")
     written = listed("dashboards", tmp_path / "out")
-    assert written == listed("dashboards", ROOT / "dashboards" / "json")
+    assert written == listed("dashboards", ROOT / "dashboards/json")

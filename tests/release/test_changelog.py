@@ -6,20 +6,21 @@ import re
 
 import pytest
 
-from release.tree import ROOT, python, run
+from release.tree import python, run
+from support.repository import ROOT, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 
 notes = script("release/notes.py")
 
-TWO = (ROOT / "tests" / "release" / "two_releases.md").read_text("utf-8")
+TWO = text_of("tests/release/two_releases.md")
 
 
 def test_ours_is_in_form() -> None:
     """And what is in it is either not released, or of a version up to the present
     one.
     """
-    unreleased, *released = notes.sections((ROOT / "CHANGELOG.md").read_text("utf-8"))
+    unreleased, *released = notes.sections(text_of("CHANGELOG.md"))
     assert unreleased.version == notes.UNRELEASED
     present = [int(number) for number in __version__.split(".")]
     for section in released:

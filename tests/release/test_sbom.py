@@ -14,7 +14,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 
 from docker.test_dockerfile import locked
-from release.tree import ROOT, python, succeed
+from release.tree import python, succeed
+from support.repository import ROOT, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 
@@ -22,14 +23,14 @@ pytestmark = pytest.mark.full
 
 sbom = script("release/sbom.py")
 
-LOCK = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
+LOCK = text_of("requirements/runtime.txt")
 OURS = f"pkg:pypi/vllm-specdec-exporter@{__version__}"
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The bill, as the script writes it."""
-    path = tmp_path_factory.mktemp("bill") / "new" / "sbom.cdx.json"
+    path = tmp_path_factory.mktemp("bill") / "new/sbom.cdx.json"
     succeed(python("-W", "error", "release/sbom.py", path), ROOT)
     return path.read_text("utf-8")
 
@@ -112,9 +113,7 @@ def test_our_own_dependencies_are_named(bill: Any) -> None:
     "spoilt",
     [
         LOCK.replace("    # via vllm-specdec-exporter (pyproject.toml)\n", "", 1),
-        re.sub(
-            r"^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK, flags=re.MULTILINE
-        ),
+        re.sub(r"(?m)^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK),
         "",
     ],
     ids=["not needed", "no hashes", "empty"],
@@ -144,7 +143,7 @@ def test_a_licence_that_nobody_knows_is_an_error(
     said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has to be looked up by somebody, and written down."""
-    (version,) = re.findall(r"^aiosignal==(\S+)", LOCK, re.MULTILINE)
+    (version,) = re.findall(r"(?m)^aiosignal==(\S+)", LOCK)
     monkeypatch.setattr(sbom, "_SPDX", {"Apache 2.0": said})
     with pytest.raises(sbom.SbomError, match="which SPDX does not know"):
         sbom.licence("aiosignal", version)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from release.tree import ROOT, succeed
+from release.tree import succeed
 from release.workflows import steps, workflow
+from support.programs import write_script
 from support.published import REGISTRY
+from support.repository import ROOT
 from vllm_specdec_exporter import __version__
 
 pytestmark = pytest.mark.full
@@ -23,10 +25,8 @@ def programs(folder: Path, bodies: dict[str, str]) -> Path:
     """Write programs that stand for an engine and a registry, which are not here;
     return their folder.
     """
-    folder.mkdir()
     for name, body in bodies.items():
-        (folder / name).write_text(f"#!/bin/bash\n{body}")
-        (folder / name).chmod(0o755)
+        write_script(folder / name, body)
     return folder
 
 
@@ -50,7 +50,7 @@ def login(
 ) -> subprocess.CompletedProcess[str]:
     """Log in, with these variables only."""
     return subprocess.run(
-        [ROOT / "release" / "login.sh", program],
+        [ROOT / "release/login.sh", program],
         env={"PATH": path(recording), **variables},
         capture_output=True,
         text=True,
@@ -154,16 +154,13 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     }
     folder = programs(tmp_path / "programs", bodies)
     # needs a container engine
-    (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")
+    (tree / "release/smoke.sh").write_text("#!/bin/sh\n")
     succeed(["git", "init", "--quiet"], tree)
-    author = {
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@example.com",
-        "GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@example.com",
-        "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z",
-    }
+    author = {}
+    for role in ("AUTHOR", "COMMITTER"):
+        author[f"GIT_{role}_NAME"] = "a"
+        author[f"GIT_{role}_EMAIL"] = "a@example.com"
+        author[f"GIT_{role}_DATE"] = "2026-01-31T12:00:00Z"
     succeed(["git", "commit", "--quiet", "--allow-empty", "-m", "one"], tree, **author)
     commit = succeed(["git", "rev-parse", "HEAD"], tree).strip()
     for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
@@ -178,7 +175,7 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     }
     for where, job in map(str.split, _PUBLISHING):
         if job == "tag":
-            (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
+            (tree / "digests/arm64").write_text(_DIGEST)  # of the other machine
         document = workflow(where)
         for step in steps():
             if (step.workflow, step.job) != (where, job) or not step.run:
@@ -217,5 +214,5 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         f"cosign sign --yes x@{_DIGEST}",
         f"gh release create v{__version__} --verify-tag",
     ):
-        assert command in called, called
+        assert command in called, (command, called)
     assert {file.name for file in (tree / "upload").iterdir()} == {"a.whl", "a.tar.gz"}

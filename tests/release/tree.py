@@ -7,7 +7,6 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 _SECONDS = 1800.0
 
 

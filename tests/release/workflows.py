@@ -1,16 +1,12 @@
 """The workflows as data."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import yaml
+from support.repository import ROOT, Json, data_of
 
-from release.tree import ROOT
-
-WORKFLOWS = ROOT / ".github" / "workflows"
+WORKFLOWS = ROOT / ".github/workflows"
 
 
 @dataclass(frozen=True)
@@ -19,7 +15,7 @@ class Step:
 
     workflow: str  # the name of its file, without suffix
     job: str
-    says: Mapping[str, Any]
+    says: Json
 
     @property
     def run(self) -> str:
@@ -33,17 +29,17 @@ def files() -> list[Path]:
 
 
 @cache
-def workflow(name: str) -> dict[str, Any]:
+def workflow(name: str) -> Json:
     """Return a workflow; its events are under `on`."""
-    document = yaml.safe_load((WORKFLOWS / f"{name}.yml").read_text("utf-8"))
+    document = data_of(WORKFLOWS / f"{name}.yml")
     # YAML 1.1, in which `on` is true.
     document["on"] = document.pop(True)
     return document
 
 
-def jobs() -> list[tuple[str, str, dict[str, Any]]]:
+def jobs() -> list[tuple[str, str, Json]]:
     """Return all jobs: the name of the workflow, the identifier, the job."""
-    listed: list[tuple[str, str, dict[str, Any]]] = []
+    listed: list[tuple[str, str, Json]] = []
     for path in files():
         of_workflow = workflow(path.stem)["jobs"]
         listed += [(path.stem, name, job) for name, job in of_workflow.items()]

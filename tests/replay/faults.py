@@ -15,7 +15,7 @@ from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, shifted, wandering
 from vllm_specdec_exporter.economics.hardware import parse_machine
 from vllm_specdec_exporter.economics.profiles import Hardware
-from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.observe.settings import Settings
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
 #: Minute at which the fault begins, in the short and in the long world, and minutes

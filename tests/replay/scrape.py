@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware, for_method
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 from vllm_specdec_exporter.publish.metrics import METRICS, Metric, MetricScope
 
 JOB = "vllm-specdec-exporter"
@@ -141,7 +143,7 @@ class Replica:
             "model_name": self.model,
         }
         engine = Engine(EngineKey(self.model, "0"), random)
-        states: dict[EngineKey, pipeline.EngineState] = {}
+        states: dict[EngineKey, EngineState] = {}
         errors: dict[str, float] = {}
         succeeded = START
         for minute in minutes:

@@ -10,20 +10,17 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from alerts.promtool import RULES
 from support.exporter import RunningExporter, running_exporter
 from support.programs import simulator
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.demo import faster_rules
 
 Config = dict[str, Any]
 
-ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "docs" / "scaling"
+SAMPLES = ROOT / "docs/scaling"
 FACTOR = 60.0
 MODEL = "the-model"
 #: The acceptance ratio of a model.
@@ -76,19 +73,12 @@ def _cluster(name: str, phase: str) -> Iterator[Cluster]:
         )
         with urllib.request.urlopen(request, timeout=5):
             pass
-        with running_exporter(
-            "--vllm.url",
-            server,
-            "--spec.config",
-            '{"method": "eagle3", "num_speculative_tokens": 4}',
-            "--poll.interval",
-            "500ms",
-            "--window",
-            _WINDOW,
-            "--judgement.window",
-            _WINDOW,
-            fast=False,
-        ) as exporter:
+        settings = (
+            f"--vllm.url {server} --poll.interval 500ms --window {_WINDOW} "
+            f"--judgement.window {_WINDOW} --spec.config"
+        ).split()
+        speculation = '{"method": "eagle3", "num_speculative_tokens": 4}'
+        with running_exporter(*settings, speculation, fast=False) as exporter:
             yield Cluster(name, server, exporter)
 
 
@@ -96,7 +86,7 @@ def sample(path: str) -> Config:
     """Return a sample of `docs/scaling/` in the time of the tests, without its rules
     and its Alertmanager.
     """
-    config: Config = yaml.safe_load((SAMPLES / path).read_text("utf-8"))
+    config: Config = data_of(SAMPLES / path)
     times = config["global"]
     for name in ("scrape_interval", "evaluation_interval"):
         if name in times:

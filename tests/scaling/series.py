@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from pathlib import Path
 
 from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from per_request.traffic import CHAT, CODE, Kind, observations
 from support.calibrated import calibrated_file
+from support.repository import ROOT
 from vllm_specdec_exporter.commands.simulate import (
     Simulation,
     SimulationConfig,
@@ -27,7 +27,7 @@ from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.tap.tap import Tap
 from vllm_specdec_exporter.settings import configuration as config
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = ROOT / "docs/operations.md"
 BEGIN = "<!-- series: written by `make generate` -->"
 END = "<!-- end of series -->"
 MODEL = "the-model"

@@ -6,9 +6,8 @@ import gzip
 import re
 
 import pytest
-import yaml
 
-from scaling.clusters import ROOT, SAMPLES
+from scaling.clusters import SAMPLES
 from scaling.series import (
     GROUPS,
     KINDS,
@@ -18,11 +17,12 @@ from scaling.series import (
     of_requests,
     published,
 )
+from support.repository import ROOT, data_of, text_of
 
 pytestmark = pytest.mark.full
 
-CAPTURES = ROOT / "tests" / "data" / "captures" / "rendered"
-DOCUMENT = (ROOT / "docs" / "operations.md").read_text("utf-8")
+CAPTURES = ROOT / "tests/data/captures/rendered"
+DOCUMENT = text_of("docs/operations.md")
 
 
 async def test_single_requests_add_what_the_page_says() -> None:
@@ -56,9 +56,7 @@ def test_what_vllm_itself_has(name: str, series: int, kept: int) -> None:
         for line in body.splitlines()
         if line and not line.startswith("#")
     ]
-    jobs = yaml.safe_load((SAMPLES / "remote-write" / "agent.yml").read_text("utf-8"))[
-        "scrape_configs"
-    ]
+    jobs = data_of(SAMPLES / "remote-write/agent.yml")["scrape_configs"]
     keep = re.compile(jobs[1]["metric_relabel_configs"][0]["regex"])
     assert len(names) == series
     assert sum(keep.fullmatch(name) is not None for name in names) == kept

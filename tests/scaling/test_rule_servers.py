@@ -12,10 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import yaml
+import pytest
 
-from scaling.clusters import ROOT, RULES, SAMPLES
+from scaling.clusters import RULES, SAMPLES
 from support.programs import find_program
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.commands.history.series import (
     COUNTERS,
     READ_DIALECTS,
@@ -26,7 +27,7 @@ from vllm_specdec_exporter.engines.dialect import PER_POSITION
 FILES = sorted(RULES.glob("*.yml"))
 GROUPS: list[dict[str, Any]] = []
 for _path in FILES:
-    GROUPS += yaml.safe_load(_path.read_text("utf-8"))["groups"]
+    GROUPS += data_of(_path)["groups"]
 ALL_RULES = list(chain.from_iterable(group["rules"] for group in GROUPS))
 #: Fields that every one of them knows.
 _GROUP = {"name", "interval", "rules"}
@@ -83,21 +84,27 @@ def test_no_rule_asks_for_changes() -> None:
 # --- the samples
 
 
-def test_promtool_takes_the_samples() -> None:
-    """Every sample is a configuration in Prometheus's syntax, those of agents also one
-    of an agent.
+def syntax_errors(*arguments: str | Path) -> str:
+    """Return what promtool says of a configuration that it does not take."""
+    promtool = find_program("promtool", "prometheus")
+    command = (promtool, "check", "config", "--syntax-only", *arguments)
+    done = subprocess.run(command, capture_output=True, text=True)
+    return (done.stdout + done.stderr) * bool(done.returncode)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SAMPLES.rglob("*.yml")), ids=lambda path: path.stem
+)
+def test_promtool_takes_the_sample(path: Path) -> None:
+    """It is a configuration in Prometheus's syntax, that of an agent also one of an
+    agent.
     """
-    check = [find_program("promtool", "prometheus"), "check", "config", "--syntax-only"]
-    for path in SAMPLES.rglob("*.yml"):
-        command = [*check, path]
-        if path.stem in {"agent", "vmagent"}:
-            command.append("--agent")
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, f"{path}: {done.stdout + done.stderr}"
-    # It would notice a configuration of another kind.
-    central = SAMPLES / "remote-write" / "central.yml"
-    done = subprocess.run([*check, "--agent", central], capture_output=True)
-    assert done.returncode != 0
+    agent = ["--agent"] * (path.stem in {"agent", "vmagent"})
+    assert syntax_errors(*agent, path) == ""
+
+
+def test_promtool_would_notice_a_configuration_of_another_kind() -> None:
+    assert syntax_errors("--agent", SAMPLES / "remote-write/central.yml")
 
 
 _HISTOGRAM = re.compile(r"_(bucket|count|sum)$")
@@ -126,15 +133,15 @@ def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
     """
     asking = (
         *FILES,
-        *(ROOT / "dashboards" / "json").glob("*.json"),
+        *(ROOT / "dashboards/json").glob("*.json"),
         *(RULES.parent / "runbooks").glob("*.md"),
     )
     asked = BY_HISTORY | set(re.findall(r"vllm:\w+_\w+", joined(asking)))
     families = {_HISTOGRAM.sub("", name) for name in asked}
-    upstream = joined((ROOT / "tests" / "data" / "upstream").glob("vllm*.txt"))
-    recorded = set(re.findall(r"^(vllm:\w+)", upstream, re.MULTILINE))
+    upstream = joined((ROOT / "tests/data/upstream").glob("vllm*.txt"))
+    recorded = set(re.findall(r"(?m)^(vllm:\w+)", upstream))
     for path in ("remote-write/agent.yml", "victoriametrics/vmagent.yml"):
-        jobs = yaml.safe_load((SAMPLES / path).read_text("utf-8"))["scrape_configs"]
+        jobs = data_of(SAMPLES / path)["scrape_configs"]
         (vllm,) = (job for job in jobs if job["job_name"] == "vllm")
         (keep,) = vllm["metric_relabel_configs"]
         assert (keep["action"], keep["source_labels"]) == ("keep", ["__name__"]), path
@@ -151,9 +158,7 @@ def test_federation_fetches_what_is_recorded_of_models_and_no_more() -> None:
 
     No raw series: rules above would judge a part of it.
     """
-    (job,) = yaml.safe_load(
-        (SAMPLES / "federation" / "central.yml").read_text("utf-8")
-    )["scrape_configs"]
+    (job,) = data_of(SAMPLES / "federation/central.yml")["scrape_configs"]
     selectors = re.findall(r'__name__=~?"(.+?)"', "\n".join(job["params"]["match[]"]))
     names = {rule["record"] for rule in ALL_RULES if "record" in rule}
     names |= {"ALERTS", "up", "vllm_specdec_up", "vllm:num_requests_running"}
@@ -171,14 +176,14 @@ def test_the_job_is_the_one_that_the_alerts_look_for() -> None:
         "remote-write/agent.yml",
         "victoriametrics/vmagent.yml",
     ):
-        jobs = yaml.safe_load((SAMPLES / path).read_text("utf-8"))["scrape_configs"]
+        jobs = data_of(SAMPLES / path)["scrape_configs"]
         names = [job["job_name"] for job in jobs]
         assert names == ["vllm-specdec-exporter", "vllm"], path
 
 
 def test_every_sample_is_explained() -> None:
     """docs/deployment.md links each sample, and no other."""
-    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    text = text_of("docs/deployment.md")
     linked = set(re.findall(r"\(scaling/([\w/-]+\.yml)\)", text))
     assert linked == {
         path.relative_to(SAMPLES).as_posix() for path in SAMPLES.rglob("*.yml")

@@ -4,7 +4,6 @@ import urllib.request
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from alerts.lint import Rule
@@ -14,6 +13,7 @@ from dashboards.worlds_pods import Storage
 from dashboards.worlds_rules import _Evaluation, _levels
 from support.programs import Program, find_program
 from support.prometheus import PrometheusServer
+from support.repository import data_of
 
 #: The Debian package; it has vmalert and vmagent too.
 PACKAGE = "victoria-metrics"
@@ -52,7 +52,7 @@ def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
     """
     rules: list[Rule] = []
     for path in RULES.glob("*.yml"):
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+        for group in data_of(path)["groups"]:
             rules += map(Rule, group["rules"])
     with VictoriaMetrics() as server:
         worlds_write.push(server.url, scraped.times, scraped.series)

@@ -21,7 +21,7 @@ from support.certificates import Authority, server_side
 from support.exporter import NO_SERVER, request, running_exporter
 from support.ports import free_port
 from support.programs import eventually
-from tap.ends import eventually as becomes
+from tap import ends
 from vllm_specdec_exporter.listener import connection_limits as module
 from vllm_specdec_exporter.listener import sockets
 from vllm_specdec_exporter.listener.connection_limits import ConnectionLimiter, peer_key
@@ -48,7 +48,7 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
             # on all addresses, so that 127.0.0.2 is another client
             running_exporter(*NO_SERVER, *flags, "--web.listen-address", ":0")
         )
-        port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])  # type: ignore[index]
+        port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])
         exporter.url = f"http://127.0.0.1:{port}"
 
         def is_refused() -> bool:
@@ -67,6 +67,10 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
 # --- in this process, where limits can be made small
 
 
+def port_of(listener: Listener) -> int:
+    return int(listener.addresses[0].rpartition(":")[2])
+
+
 @contextlib.asynccontextmanager
 async def serving(
     app: web.Application, *tls: Any
@@ -76,7 +80,7 @@ async def serving(
     runner = await limiter.set_up(app)
     listener = await Listener.open("127.0.0.1", 0)
     listener.serve(limiter.accept, *tls)
-    yield limiter, int(listener.addresses[0].rpartition(":")[2])
+    yield limiter, port_of(listener)
     listener.close()
     await runner.cleanup()
 
@@ -112,12 +116,9 @@ def asked(limiter: ConnectionLimiter) -> int:
     return sum(connection.is_asked for connection in limiter.connections)
 
 
-async def _ended(reader: asyncio.StreamReader) -> bool:
-    try:
-        async with asyncio.timeout(30):
-            return await reader.read() == b""
-    except ConnectionError:
-        return True
+async def _ended(client: ends.End) -> bool:
+    """Whether the connection ends without another byte."""
+    return (await client.rest())[0] == b""
 
 
 async def test_an_answer_that_nobody_takes(
@@ -126,11 +127,11 @@ async def test_an_answer_that_nobody_takes(
     """Its connection ends, and takes no place any more."""
     monkeypatch.setattr(module, "RESPONSE_SECONDS", 1.0)
     limiter, port = served
-    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-    writer.write(get("/answer"))
-    await becomes(lambda: len(limiter.connections) == 1)
-    await becomes(lambda: not limiter.connections)
-    writer.close()
+    client = await ends.connect(port)
+    await client.send(get("/answer"))
+    await ends.eventually(lambda: len(limiter.connections) == 1)
+    await ends.eventually(lambda: not limiter.connections)
+    await client.close()
 
 
 async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) -> None:
@@ -138,15 +139,15 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
     come in order.
     """
     _, port = served
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    client = await ends.connect(port)
     for ahead in (1, 2):
-        writer.write(get("/answer") * ahead)
-        for _ in range(ahead):
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200 OK\r\n"), ahead
-            assert await reader.readexactly(len(LARGE)) == LARGE, ahead
+        await client.send(get("/answer") * ahead)
+        for number in range(ahead):
+            head = await client.read_head()
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n"), (ahead, number)
+            assert await client.read(len(LARGE)) == LARGE, (ahead, number)
         await asyncio.sleep(0.6)  # longer than an unused connection may be silent
-    writer.close()
+    await client.close()
 
 
 @pytest.mark.parametrize(
@@ -165,14 +166,14 @@ async def test_an_incomplete_request(
     goes on.
     """
     _, port = served
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(begun)
-    ended = asyncio.ensure_future(_ended(reader))
+    client = await ends.connect(port)
+    await client.send(begun)
+    ended = asyncio.ensure_future(_ended(client))
     while not ended.done():
-        writer.write(further)
+        client.writer.write(further)
         await asyncio.sleep(0.1)
     assert await ended
-    writer.close()
+    await client.close()
 
 
 async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
@@ -180,20 +181,19 @@ async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
     it is refused.
     """
     limiter, port = served
-    idle = await asyncio.open_connection("127.0.0.1", port)
-    busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-    for _, writer in busy:
-        writer.write(get("/wait"))
-    await becomes(lambda: asked(limiter) == 2)
-    busy.append(await asyncio.open_connection("127.0.0.1", port))
-    assert await _ended(idle[0])
-    busy[-1][1].write(get("/wait"))
-    await becomes(lambda: asked(limiter) == 3)
-    refused = await asyncio.open_connection("127.0.0.1", port)
-    assert await _ended(refused[0])
+    idle, *busy = [await ends.connect(port) for _ in range(3)]
+    for client in busy:
+        await client.send(get("/wait"))
+    await ends.eventually(lambda: asked(limiter) == 2)
+    busy.append(await ends.connect(port))
+    assert await _ended(idle)
+    await busy[-1].send(get("/wait"))
+    await ends.eventually(lambda: asked(limiter) == 3)
+    refused = await ends.connect(port)
+    assert await _ended(refused)
     assert len(limiter.connections) == 3
-    for _, writer in (idle, refused, *busy):
-        writer.close()
+    for client in (idle, refused, *busy):
+        await client.close()
 
 
 async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,18 +206,17 @@ async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     authority = Authority(tmp_path, "authority")
     context = server_side(authority.issue("127.0.0.1"))
     async with serving(web.Application(), context) as (limiter, port):
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
-        assert await _ended(silent[0][0])
+        silent = [await ends.connect(port) for _ in range(5)]
+        assert await _ended(silent[0])
 
         trust = ssl.create_default_context(cafile=str(authority.file))
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
-        writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
-        assert all([await _ended(waiting) for waiting, _ in silent])
-        await becomes(lambda: not limiter.connections)
-        writer.close()
-        for _, silent_writer in silent:
-            silent_writer.close()
+        client = await ends.connect(port, trust)
+        await client.send(b"GET /nothing HTTP/1.0\r\n\r\n")
+        assert (await client.rest())[0].startswith(b"HTTP/1.0 404 ")
+        assert all([await _ended(waiting) for waiting in silent])
+        await ends.eventually(lambda: not limiter.connections)
+        for connected in (client, *silent):
+            await connected.close()
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ class _Protocol(asyncio.Protocol):
     has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.write(b"hello")  # type: ignore[attr-defined]
+        transport.write(b"hello")
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -304,7 +303,7 @@ async def test_an_error_ends_one_connection_and_not_the_listener(
     """Whether no protocol can be made, or no task: it is logged, and the next client is
     served.
     """
-    protocols: list[_Protocol] = []
+    protocols = []
 
     def accept(*_: object) -> _Protocol:
         if broken == "accept" and not caplog.records:
@@ -319,10 +318,9 @@ async def test_an_error_ends_one_connection_and_not_the_listener(
         return asyncio.Task(coroutine, loop=loop, **options)
 
     async def answer() -> bytes:
-        host, _, port = listener.addresses[0].rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        read = await asyncio.wait_for(reader.read(), 10)
-        writer.close()
+        client = await ends.connect(port_of(listener))
+        read, _ = await client.rest()
+        await client.close()
         return read
 
     listener = await Listener.open("127.0.0.1", 0)
@@ -362,8 +360,6 @@ async def test_those_that_wait_are_served_without_descriptors(
     ]
     served = asyncio.Event()
     listener.serve(lambda *_: served.set())
-    with socket.create_connection(
-        ("127.0.0.1", int(listener.addresses[0].rpartition(":")[2]))
-    ):
+    with socket.create_connection(("127.0.0.1", port_of(listener))):
         await asyncio.wait_for(served.wait(), 10)
     listener.close()

@@ -15,9 +15,7 @@ from vllm_specdec_exporter.settings.option_table import OPTIONS
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"
 #: Words behind each command, and what refuses them.
-USAGE: dict[str, list[list[str]]] = yaml.safe_load(
-    Path(__file__).with_name("usage.yml").read_text("utf-8")
-)
+USAGE = yaml.safe_load(Path(__file__).with_name("usage.yml").read_text("utf-8"))
 #: Files of `act` that cannot be used.
 UNUSABLE = {
     "empty": "",
@@ -56,7 +54,9 @@ def test_refusals_are_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yml").write_text("log: {level: loud}\n")
     outcome = run_here(*arguments, "--config.check", **environment)
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
     assert outcome.err.startswith("vllm-specdec-exporter: error: ")
     assert message in outcome.err
 
@@ -137,7 +137,8 @@ def test_help() -> None:
     """
     outcome = run_here("serve", "--help")
     flags = {row.flag for row in OPTIONS} | {"--config.file", "--config.check"}
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert flags - set(outcome.out.split()) == set()
 
 

@@ -50,7 +50,8 @@ class Zone:
         await self.discovery.resolve()
         (result,) = self.discovery.results()
         servers = [server.name for server in self.discovery.servers([self.target])]
-        assert (result.targets, result.up) == (len(servers), not result.failure)
+        assert result.targets == len(servers)
+        assert result.up == (not result.failure)
         return servers, result.up
 
 
@@ -70,7 +71,8 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Zone:
 def test_names_differ_from_addresses(text: str, discovery: bool, url: str) -> None:
     """Prometheus' and Thanos' spelling; the rest is as without."""
     target = parse_servers(text)
-    assert (target.discovery, target.url) == (discovery, url)
+    assert target.discovery == discovery
+    assert target.url == url
     assert target.name.startswith("dns+") is discovery
 
 
@@ -99,7 +101,8 @@ async def test_servers_come_and_go(
         zone.answers[V4] = addresses
         urls = [f"http://{address}:8000" for address in sorted(set(addresses))]
         # twice: what stays the same is not logged again
-        assert [await zone.found(), await zone.found()] == [(urls, True)] * 2
+        results = [await zone.found(), await zone.found()]
+        assert results == [(urls, True)] * 2, addresses
     assert [record.getMessage() for record in caplog.records] == ["discovered"] * 3
     zone.answers.clear()
     for seconds, kept in (

@@ -38,7 +38,7 @@ class Timed:
 def serving(*servers: Timed) -> Iterator[list[str]]:
     """Run the servers; yield their addresses, each behind its flag."""
     with contextlib.ExitStack() as stack:
-        flags: list[str] = []
+        flags = []
         for timed in servers:
             server = stack.enter_context(FaultyServer(Does(timed.run)))
             flags += ["--vllm.url", server.url]
@@ -130,7 +130,6 @@ def test_beats_do_not_run_together() -> None:
         assert exporter.post("/-/reload").status == 200
         begun = time.monotonic() + 2.2
         eventually(lambda: all(server.times[-1] > begun for server in servers))
-        first = [
-            min(when for when in server.times if when > begun) for server in servers
-        ]
+        # The first poll of each since then.
+        first = [next(filter(begun.__lt__, server.times)) for server in servers]
     assert min(_pauses(sorted(first))) > 0.2, first

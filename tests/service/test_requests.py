@@ -5,6 +5,7 @@ and their options.
 import json
 import logging
 from dataclasses import dataclass
+from itertools import product
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,9 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
-from vllm_specdec_exporter.per_request.observation import (
-    RecordState,
-    Source,
-    read_record,
-)
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
+from vllm_specdec_exporter.per_request.records import read_record
 from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsResult
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.request_intake import RequestIntake, batch_costs
@@ -58,21 +56,19 @@ class Running:
     """An exporter whose clock and configuration the test sets; it polls on demand."""
 
     flags: dict[str, Any]
-    now: float = 1_000.0
+    clock: float = 1_000.0
 
     def __post_init__(self) -> None:
         self.flags = {"vllm.url": [REFUSING], **self.flags}
         self.exporter = Exporter(
             lambda: config.load(self.flags, {}),
-            clock=lambda: self.now,
+            clock=lambda: self.clock,
             wall=lambda: 0.0,
         )
 
     @property
     def known(self) -> RequestsResult:
-        requests = self.exporter.latest().requests
-        assert requests is not None
-        return requests
+        return self.exporter.latest().requests
 
     @property
     def model(self) -> ModelRequests:
@@ -81,7 +77,6 @@ class Running:
 
     def begin_tap(self) -> Tap:
         """Let the tap, which listens nowhere yet, tell of what passes it."""
-        assert self.exporter.config.tap is not None
         tap = Tap(self.exporter.config.tap)
         self.exporter.requests.attach_tap(tap)
         return tap
@@ -109,27 +104,22 @@ def passes(tap: Tap, **headers: str) -> None:
 
 
 class TestSources:
-    @pytest.mark.parametrize(
-        ("has_tap", "has_pushes", "sources"),
-        [
-            (True, False, ["tap"]),
-            (False, True, ["push"]),
-            (True, True, ["push", "tap"]),
-        ],
-    )
+    @pytest.mark.parametrize("sources", [["tap"], ["push"], ["push", "tap"]], ids=str)
     def test_each_source_begins_with_zeros(
-        self, token: str, has_tap: bool, has_pushes: bool, sources: list[str]
+        self, token: str, sources: list[str]
     ) -> None:
         """Every configured source is published from the beginning, with zeros."""
-        flags = TAP if has_tap else {}
-        if has_pushes:
-            flags = flags | {"push.bearer-token-file": token}
+        flags = {}
+        if "tap" in sources:
+            flags |= TAP
+        if "push" in sources:
+            flags |= {"push.bearer-token-file": token}
         requests = Running(flags).known
         counts = [(o.source, o.record, o.requests) for o in requests.observations]
-        assert counts == [
-            (source, state, 0) for source in sources for state in sorted(RecordState)
-        ]
-        assert (requests.groups, requests.models, requests.tap) == ((), (), None)
+        assert counts == [*product(sources, sorted(RecordState), [0])]
+        assert requests.groups == ()
+        assert requests.models == ()
+        assert requests.tap is None
 
     def test_the_tap(self) -> None:
         """Its own numbers are published once it is there, and what passes it is counted
@@ -141,7 +131,8 @@ class TestSources:
 
         assert running.known.tap == tap.result()
         [counted] = [o for o in running.known.observations if o.requests]
-        assert (counted.source, counted.record) == ("tap", "detailed")
+        assert counted.source == "tap"
+        assert counted.record == "detailed"
 
 
 class TestReload:
@@ -175,7 +166,7 @@ def test_load_of_each_model() -> None:
     """
     settings = settings_for(for_method("eagle3"), "eagle3", 3)
     quiet, busy, busier = (
-        judged(settings, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=batch)  # type: ignore[arg-type]
+        judged(settings, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=batch)
         for batch in (None, 8.0, 64.0)
     )
     targets = [
@@ -195,7 +186,7 @@ def test_load_of_each_model() -> None:
 
 #: SGLang's records have the configured number of drafted tokens, whatever was drafted;
 #: the poll knows it.
-COUNTS: dict[str, object] = {
+COUNTS = {
     "spec_verify_ct": 10,
     "spec_num_correct_drafts": 20,
     "spec_num_proposed_drafts": 30,
@@ -235,7 +226,7 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
         await running.reload(vllm__url=[server.url])
         (poller,) = running.exporter._pollers
         for poll in polls:
-            running.now += 5
+            running.clock += 5
             server.behaviour = answer(sglang(*poll))
             await poller.poll()
         record = read_record(COUNTS)
@@ -247,7 +238,7 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
             model_name="of vLLM beside it",
         )
         server.behaviour = answer(b"nothing")
-        running.now += 5
+        running.clock += 5
         # What was known while the server answered still holds.
         await poller.poll()
         running.observe(0, record=read_record(COUNTS))
@@ -283,16 +274,14 @@ async def test_advice_comes_from_records(observed: int, token: str) -> None:
         await poller.poll()
         for step in range(observed):
             running.observe(0, record=record(DRAFTS[step::observed]))
-        running.now += 300
+        running.clock += 300
         server.behaviour = answer(text(DRAFTS))
         await poller.poll()
         await poller.close()
     (engine,) = running.exporter.latest().targets[0].engines
     if observed:
-        assert (engine.advice.action, engine.advice.num_speculative_tokens) == (
-            Action.DECREASE_K,
-            2,
-        )
+        assert engine.advice.action == Action.DECREASE_K
+        assert engine.advice.num_speculative_tokens == 2
     else:
         assert engine.advice.action is Action.INSUFFICIENT_DATA
         assert (
@@ -310,7 +299,7 @@ OURS = [
     if option.name.startswith(("tap.", "push.", "requests."))
 ]
 #: Every option with a value, where the configuration has it, and as what.
-FORMS: list[tuple[str, Any, str, Any]] = [
+FORMS = [
     ("tap.listen-address", "127.0.0.1:0", "tap.listen", ("127.0.0.1", 0)),
     ("tap.upstream", "https://b:2", "tap.upstream", Target("https://b:2/metrics")),
     ("tap.drain-timeout", "1m", "tap.drain_seconds", 60.0),
@@ -355,7 +344,8 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
     are the package's.
     """
     nothing = load({})
-    assert (nothing.tap, nothing.push_token_file) == (None, "")
+    assert nothing.tap is None
+    assert nothing.push_token_file == ""
     assert nothing.requests == RequestSettings()
     for name, value, attribute, expected in FORMS:
         assert attrgetter(attribute)(load({**WITH, name: value})) == expected, name
@@ -374,11 +364,11 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
 
 
 #: What is refused, and what may stand beside each other.
-TABLES: Any = yaml.safe_load(Path(__file__).with_name("options.yml").read_text("utf-8"))
+TABLES = yaml.safe_load(Path(__file__).with_name("options.yml").read_text("utf-8"))
 TENANTS = [f"t{number}" for number in range(MAX_TENANTS)]
 BOUNDS = [str(number) for number in range(41)]
 #: One more than there may be of a list.
-TOO_MANY: list[tuple[dict[str, Any], str]] = [
+TOO_MANY = [
     (
         {"requests.temperature-bound": BOUNDS},
         "--requests.temperature-bound: 41 bounds; allowed: up to 40",
@@ -395,10 +385,13 @@ class TestErrors:
     def test_of_one_value(self, name: str, texts: list[str], why: str) -> None:
         """Each names the option, the value, and what is allowed."""
         [option] = [option for option in OURS if option.name == name]
+        wrong = {}
         for text in texts:
             value = [text] if option.repeatable else text
             message = refusal(ConfigError, load, {name: value})
-            assert message.startswith(f"--{name} {json.dumps(text)}: {why}"), message
+            if not message.startswith(f"--{name} {json.dumps(text)}: {why}"):
+                wrong[text] = message
+        assert wrong == {}
 
     def test_of_values_that_do_not_go_together(self) -> None:
         """Each names the options to change; a password is not repeated, and no list is
@@ -502,7 +495,8 @@ def test_no_type_header(tmp_path: Path) -> None:
     loaded = load(
         {"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]}
     )
-    assert (kind(loaded), loaded.shown["requests.type_header"]) == ("mine", "")
+    assert kind(loaded) == "mine"
+    assert loaded.shown["requests.type_header"] == ""
 
 
 class TestWithoutEffect:
@@ -582,8 +576,8 @@ class TestZones:
         # 0.5 is the default, which counts as set where it is written
         for value in (0.2, 0.5):
             own_limit = ("poor_request_acceptance_ratio", value)
-            assert self.limit(below, own_limit) == value
-            assert self.limit(own_limit, below) == value
+            assert self.limit(below, own_limit) == value, value
+            assert self.limit(own_limit, below) == value, value
 
     def test_of_a_cheap_drafter(self) -> None:
         """There it comes from the break-even point, as the zone does, and follows that

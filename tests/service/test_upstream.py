@@ -32,14 +32,14 @@ from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.engines import MAX_SERVER_INFO
-from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import TargetResult
+from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.upstream.client import MAX_BODY, PollError, Upstream
 from vllm_specdec_exporter.upstream.connection import UpstreamConfig, UpstreamTLS
 
 BODY = capture()
-CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
+CLOCKS = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
 HEALTHY = answer(BODY)
 #: The same, with the connection left open.
 HEALTHY_KEPT = Behaviour(
@@ -134,8 +134,10 @@ async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(
     _, result, last_result = await polled(server, behaviours)
     (earlier,) = result.engines
     (restarted,) = last_result.engines
-    assert (earlier.engine_resets_total, len(earlier.windows)) == (0, 2)
-    assert (restarted.engine_resets_total, restarted.windows) == (1, ())
+    assert earlier.engine_resets_total == 0
+    assert len(earlier.windows) == 2
+    assert restarted.engine_resets_total == 1
+    assert restarted.windows == ()
 
 
 class TestRequest:
@@ -151,7 +153,8 @@ class TestRequest:
         monkeypatch.setenv("NETRC", str(netrc))
         assert await fetch(server.url) == BODY
         request = server.requests[0]
-        assert (request.method, request.path) == ("GET", "/metrics")
+        assert request.method == "GET"
+        assert request.path == "/metrics"
         assert {
             "host": f"127.0.0.1:{server.port}",
             "user-agent": f"vllm-specdec-exporter/{__version__}",
@@ -237,11 +240,9 @@ class TestRequest:
         )
 
         sent = server.requests[0].headers
-        assert (sent["x-tenant"], sent["user-agent"], sent["host"]) == (
-            "blue, green",
-            "curl",
-            "vllm",
-        )
+        assert sent["x-tenant"] == "blue, green"
+        assert sent["user-agent"] == "curl"
+        assert sent["host"] == "vllm"
         assert sent["accept"] == "a, b"
 
     async def test_credentials_and_cookies(self, server: FaultyServer) -> None:
@@ -266,7 +267,7 @@ class TestRequest:
         """Closed before an answer, it is replaced once; a second time that is a
         failure.
         """
-        closes: list[bool] = []
+        closes = []
 
         async def run(peer: Peer) -> None:
             while not (closes and closes.pop(0)):
@@ -351,7 +352,8 @@ class TestVersion:
         """The version is used if it is a short text; no poll fails without it."""
         server.version = behaviour
         result = await poll_once(server.url)
-        assert (result.up, result.failure) == (True, None)
+        assert result.up is True
+        assert result.failure is None
         (engine,) = result.engines
         assert engine.deployment.upstream_version == version
 
@@ -404,7 +406,6 @@ class TestBearerToken:
             file.write_bytes(content)
         result = await poll_once(server.url, bearer_token_file=str(file))
 
-        assert result.failure is not None
         assert result.failure.reason == "credentials"
         assert str(file) in result.failure.message
         assert "ret" not in result.failure.message.replace(str(file), "")

@@ -31,7 +31,7 @@ def run(
     **load: float,
 ) -> Engine:
     engine = Engine(EngineConfig(), k, Random(6))
-    conditions = Conditions(DraftDistribution(acceptance), Traffic(**load))  # type: ignore[arg-type]
+    conditions = Conditions(DraftDistribution(acceptance), Traffic(**load))
     for _ in range(round(seconds)):
         engine.advance(1.0, conditions)
     return engine
@@ -140,9 +140,11 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
 
 def test_never_more_requests_than_seats() -> None:
     engine = Engine(EngineConfig(max_num_seqs=3), 4, Random(1))
+    running = []
     for _ in range(20):
         engine.advance(0.5, Conditions(DraftDistribution(GOOD), Traffic(clients=30)))
-        assert engine.measurements.get("num_requests_running") <= 3
+        running.append(engine.measurements.get("num_requests_running"))
+    assert max(running) == 3
     assert engine.measurements.get("num_requests_waiting") > 20
 
 

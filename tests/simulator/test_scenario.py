@@ -43,30 +43,6 @@ def test_a_faulty_scenario_is_refused_with_one_clear_line() -> None:
     ] == [message for _, message in cases]
 
 
-def test_a_scenario_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        """
-        phases:
-          - {phase: healthy, seconds: 30, clients: 8}
-          - phase: restart
-            seconds: 20
-            downtime_seconds: 3
-          - {phase: collapse, seconds: 60, acceptance: [0.2, 0.1]}
-        """,
-        encoding="utf-8",
-    )
-    scenario = load_scenario(path)
-    assert scenario.name == "mine"
-    assert [step.kind.name for step in scenario.phases] == [
-        "healthy",
-        "restart",
-        "collapse",
-    ]
-    assert scenario.phases[0].parameters.clients == 8
-    assert scenario.phases[2].parameters.acceptance == (0.2, 0.1)
-
-
 def test_a_faulty_file_is_refused_with_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     for content, message in (

@@ -23,39 +23,35 @@ def published(simulation: Simulation) -> Metrics:
 def test_counters_only_grow_except_across_restarts() -> None:
     """And never contradict each other, in every phase that there is."""
     simulation = Simulation(SimulationConfig(scenario=SCENARIOS["tour"]), seed=2)
-    previous: dict[tuple[str, object], float] = {}
+    previous = {}
     restarts = 0
-    for _ in range(50):
+    for step in range(50):
         simulation.advance(24)
         if not simulation.serving:
             continue
         metrics = published(simulation)
-        counters = {
-            (name, labels): value
-            for name, samples in metrics.samples.items()
-            if name.endswith(("_total", "_bucket", "_count", "_sum"))
-            for labels, value in samples.items()
-        }
+        counters = {}
+        for name, samples in metrics.samples.items():
+            if name.endswith(("_total", "_bucket", "_count", "_sum")):
+                counters |= {(name, labels): value for labels, value in samples.items()}
         if simulation.restarts == restarts:
-            assert [
-                key for key, value in previous.items() if counters[key] < value
-            ] == []
+            fallen = [key for key, value in previous.items() if counters[key] < value]
+            assert fallen == [], step
         restarts = simulation.restarts
         previous = counters
         spec = "vllm:spec_decode_num_"
         for owner, drafts in metrics.samples.get(f"{spec}drafts_total", {}).items():
-            accepted = metrics.value(f"{spec}accepted_tokens_total", **dict(owner))
-            draft_tokens = metrics.value(f"{spec}draft_tokens_total", **dict(owner))
-            positions = list(
-                metrics.values(
-                    f"{spec}accepted_tokens_per_pos_total", **dict(owner)
-                ).values()
+            labels = dict(owner)
+            accepted = metrics.total(f"{spec}accepted_tokens_total", **labels)
+            draft_tokens = metrics.total(f"{spec}draft_tokens_total", **labels)
+            by_position = metrics.values(
+                f"{spec}accepted_tokens_per_pos_total", **labels
             )
-            assert accepted is not None, owner
-            assert draft_tokens is not None, owner
-            assert sum(positions) == accepted <= draft_tokens, owner
-            assert draft_tokens <= drafts * len(positions), owner
-            assert positions == sorted(positions, reverse=True), owner
+            positions = list(by_position.values())
+            row = (step, owner)
+            assert sum(positions) == accepted <= draft_tokens, row
+            assert draft_tokens <= drafts * len(positions), row
+            assert positions == sorted(positions, reverse=True), row
     assert restarts == 4
 
 
@@ -119,16 +115,11 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 def change(simulation: Simulation, seconds: float) -> Totals:
     """Let time pass; return what was drafted and generated in it."""
     start = asdict(simulation.truth)
+    positions = [-accepted for accepted in start.pop("accepted_per_position")]
+    counts = {name: -count for name, count in start.items()}
     simulation.advance(seconds)
     moved = simulation.truth
-    moved.add(
-        Totals(
-            **{
-                k: [-n for n in v] if isinstance(v, list) else -v
-                for k, v in start.items()
-            }
-        )
-    )
+    moved.add(Totals(accepted_per_position=positions, **counts))
     return moved
 
 
@@ -211,7 +202,7 @@ def test_saturation(simulation: Simulation) -> None:
         "kv_cache_usage_perc": 0.9,
     }
     for name, value in {**minimum, "num_preemptions_total": 0}.items():
-        assert (metrics.value(f"vllm:{name}") or 0) > value, name
+        assert metrics.value(f"vllm:{name}") > value, name
 
 
 def test_restart(simulation: Simulation) -> None:
@@ -229,10 +220,10 @@ def test_restart(simulation: Simulation) -> None:
     counter, created = (
         f"vllm:spec_decode_num_drafts_{end}" for end in ("total", "created")
     )
-    assert (up.value(counter) or 0) > restarted.value(counter) == 0  # type: ignore[operator]
-    assert restarted.value(created) == pytest.approx((up.value(created) or 0) + 26)
+    assert up.value(counter) > restarted.value(counter) == 0
+    assert restarted.value(created) == pytest.approx(up.value(created) + 26)
     started = "process_start_time_seconds"
-    assert (restarted.value(started) or 0) > (up.value(started) or 0)
+    assert restarted.value(started) > up.value(started)
     assert change(simulation, 10).drafts > 0
 
 
@@ -248,7 +239,8 @@ def test_k_change(simulation: Simulation) -> None:
     }
     # The next phase keeps K, without another restart.
     simulation.set_phase("healthy")
-    assert (simulation.num_speculative_tokens, simulation.restarts) == (7, 1)
+    assert simulation.num_speculative_tokens == 7
+    assert simulation.restarts == 1
     simulation.set_phase("k_change", num_speculative_tokens=0)
     assert simulation.num_speculative_tokens == 4
 

@@ -11,7 +11,10 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings, for_method
-from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.economics.speculative_config import (
+    Speculation,
+    parse_speculation,
+)
 from vllm_specdec_exporter.engines.reading import (
     Counters,
     EngineKey,
@@ -22,13 +25,13 @@ from vllm_specdec_exporter.engines.reading import (
     Reading,
 )
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.observe.result import (
     EngineResult,
     ExporterResult,
     PollFailure,
     TargetResult,
 )
+from vllm_specdec_exporter.observe.settings import Settings
 
 NOW = 1_790_000_000.0
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -249,7 +252,7 @@ FLEET = page_of(
 
 #: Every state by name.
 _PAYING = target(engine())
-PAGES: dict[str, ExporterResult] = {
+PAGES = {
     "healthy": page_of(_PAYING),
     "optimal": page_of(target(engine(OPTIMAL))),
     "fair": page_of(target(engine(FAIR))),

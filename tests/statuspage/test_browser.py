@@ -209,7 +209,7 @@ async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines
     assert all(link.startswith(site.address) for link in links)
     # What a screen reader says: everything has a name, and bars repeat the text beside
     # them.
-    names: dict[str, set[str]] = defaultdict(set)
+    names = defaultdict(set)
     for node in tree:
         if not node.get("ignored"):
             name = node.get("name", {}).get("value", "")

@@ -62,7 +62,7 @@ def show(result: ExporterResult, engine: str = "") -> Element:
 
 def show_engine(shown: EngineResult, **changes: object) -> Element:
     """Return the page of a server with one engine, with `changes` to it."""
-    return show(page_of(target(replace(shown, **changes))))  # type: ignore[arg-type]
+    return show(page_of(target(replace(shown, **changes))))
 
 
 def only(name: str) -> EngineResult:
@@ -238,8 +238,8 @@ def test_the_answer_leads_with_payoff_and_what_to_do(
         f"{payoff} times as fast as without speculation, {basis}, last 5m by the "
         "cost profile it breaks even at "
     )
-    for reason in only(name).payoff.reasons:
-        assert reason in tiles["Payoff"]
+    reasons = only(name).payoff.reasons
+    assert [reason for reason in reasons if reason not in tiles["Payoff"]] == []
     reason = only(name).advice.reason.removeprefix("no advice on K: ")
     assert tiles["What to do"].endswith(reason)
     border = page.one("article").attributes["class"].split()
@@ -327,7 +327,7 @@ def test_a_schedule_says_what_it_rests_on_or_why_there_is_none() -> None:
     measured = only("measured")
 
     def text(**changes: object) -> str:
-        advice = replace(measured.advice, **changes)  # type: ignore[arg-type]
+        advice = replace(measured.advice, **changes)
         return panel(show_engine(measured, advice=advice), "To paste").text
 
     rests_on = "Batches of 2 to 1,200 were seen; for all others"
@@ -379,13 +379,7 @@ NOT_RELOADED = Reload(successful=False, success_timestamp_seconds=NOW - 60)
         (PAGES["not_polled"], "The first poll is under way."),
         (PAGES["no_engines"], "The server answers, but shows no engine"),
         (PAGES["no_targets"], "No server is known to poll."),
-        (
-            replace(
-                PAGES["healthy"],
-                reload=Reload(successful=False, success_timestamp_seconds=NOW - 60),
-            ),
-            "Configuration not reloaded",
-        ),
+        (replace(PAGES["healthy"], reload=NOT_RELOADED), "Configuration not reloaded"),
     ],
     ids=["never-up", "down", "not-polled", "no-engines", "no-targets", "not-reloaded"],
 )
@@ -393,10 +387,6 @@ def test_a_notice_says_why_nothing_or_old_is_shown(
     result: ExporterResult, text: str
 ) -> None:
     assert text in show(result).one("div", class_="notice").text
-
-
-def test_nothing_stale_is_shown_of_a_server_that_is_down() -> None:
-    assert not show(PAGES["down"]).all("article")
 
 
 def test_the_overview_has_every_engine_and_every_silent_server_worst_first() -> None:
@@ -463,7 +453,7 @@ def test_the_trend_of_the_shortest_window_stands_beside_the_verdict() -> None:
     short, judged = healthy.windows
 
     def tiles(**changes: object) -> dict[str, str]:
-        newest = replace(short, **changes)  # type: ignore[arg-type]
+        newest = replace(short, **changes)
         return answers(show_engine(healthy, windows=(newest, judged)))
 
     slow = replace(short.estimate, speedup=0.58)
@@ -482,7 +472,7 @@ def test_the_trend_of_the_shortest_window_stands_beside_the_verdict() -> None:
 def hour_with_a_gap() -> LastHour:
     """Return the last of 90 minutes, with two polls in each and none in five."""
     healthy = only("healthy")
-    hour: LastHour = {}
+    hour = {}
     for minute in (*range(70), *range(75, 90)):
         payoff = replace(healthy.payoff, speedup=0.5 + minute / 100)
         polled = [replace(healthy, payoff=payoff)]
@@ -515,7 +505,8 @@ def test_the_last_hour_is_drawn_with_its_range_and_its_gaps() -> None:
     assert payoff.text == "last hour: 0.79× to 1.88×"
     assert length.text == "last hour: 3.58 to 3.58"
     before_gap, after_gap = map(str.split, payoff.values("points", class_="line"))
-    assert (len(before_gap), len(after_gap)) == (41, 15)
+    assert len(before_gap) == 41
+    assert len(after_gap) == 15
     assert before_gap[0].split(",")[0] == "0.0"
     # It ends at the value beside it, which may be newer than the last point.
     assert "1.88×" in page.one("dl", class_="answer").text
@@ -604,8 +595,8 @@ def spoilt(value: Any, text: str) -> Any:
 
 def everywhere(text: str) -> ExporterResult:
     """Return a result that holds `text` wherever it may hold one."""
-    found = (Finding(Severity.HINT, "", ""),)
-    healthy = replace(only("healthy"), findings=found, defects=("",))
+    hint = Finding(Severity.HINT, "", "")
+    healthy = replace(only("healthy"), findings=(hint,), defects=("",))
     dead = replace(down(), poll_errors_total={text: 40})
     requests = known((few(CODE, 60), few(CHAT, 60)))
     requests = replace(requests, tap=replace(TAP, unobserved_total={text: 1}))

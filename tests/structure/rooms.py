@@ -4,13 +4,17 @@ imports included.
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import product
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "exporter" / "vllm_specdec_exporter"
+from support.repository import ROOT, text_of
+
+PACKAGE = ROOT / "exporter/vllm_specdec_exporter"
 
 #: A room imports only rooms to the left of it, and the package's version.
 ROOMS = (
@@ -47,29 +51,23 @@ PURE = frozenset(ROOMS) - {
 
 #: What pure modules may import or call of `IMPURE` and `IMPURE_CALLS`, and why.
 ALLOWED = {
-    **{
-        (module, what): "its own table, which is data of the package"
-        for module in (
-            "economics.architecture",
-            "economics.known_problems",
-            "economics.profiles",
-            "economics.sizes",
-            "economics.speculative_config",
-            "engines.tables",
-            "judgement.messages",
-            "publish.metrics",
-        )
-        for what in ("pathlib", "read_text")
-    },
     ("engines.tables", "glob"): "one file for each engine",
     ("publish.events", "logging"): "the numbers of the levels",
-    (
-        "publish.metrics",
-        "platform",
-    ): "the version of Python, which is that of the process",
-    ("publish.pages", "pathlib"): "its own templates, which are data of the package",
-    ("publish.pages", "read_text"): "the same",
+    ("publish.metrics", "platform"): "the version of Python, that of the process",
 }
+#: Modules that read a table or templates of their own, which are data of the package.
+for _module in (
+    "economics.architecture",
+    "economics.known_problems",
+    "economics.profiles",
+    "economics.sizes",
+    "economics.speculative_config",
+    "engines.tables",
+    "judgement.messages",
+    "publish.metrics",
+    "publish.pages",
+):
+    ALLOWED |= dict.fromkeys(product([_module], ["pathlib", "read_text"]), "its data")
 
 IMPURE = frozenset(
     {
@@ -158,7 +156,7 @@ class Module:
     lines: int
     summary: str  # the first paragraph of its docstring
     #: Modules of the package that it imports, also in functions and for type checking.
-    own: frozenset[str]
+    imports: frozenset[str]
     impure: frozenset[str]  # what it imports and calls that reaches outside the process
 
 
@@ -168,16 +166,13 @@ def modules() -> dict[str, Module]:
     itself.
     """
     return parse(
-        {_name(path): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
+        {_name(path): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
     )
 
 
 def _name(path: Path) -> str:
-    return (
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        .removesuffix("__init__")
-        .rstrip(".")
-    )
+    name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    return name.removesuffix("__init__").rstrip(".")
 
 
 def parse(sources: Mapping[str, str]) -> dict[str, Module]:
@@ -192,35 +187,46 @@ def parse(sources: Mapping[str, str]) -> dict[str, Module]:
     }
 
 
-def _parse(name: str, text: str, known: Mapping[str, str], is_package: bool) -> Module:
+def _parse(name: str, text: str, modules: Collection[str], is_package: bool) -> Module:
     tree = ast.parse(text)
-    package = (name if is_package else name.rpartition(".")[0]).split(".")
-    own = set()
+    package = [part for part in name.split(".") if part]
+    if not is_package:
+        del package[-1:]
+    imported = set()
     impure = set()
     for node, typing in _walk(tree, typing=False):
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = [part for part in package if part][: len(package) - node.level + 1]
-            base = ".".join(base + ([node.module] if node.module else [])).lstrip(".")
+            base = package[: len(package) - node.level + 1]
+            base += filter(None, [node.module])
             for alias in node.names:
-                inner = f"{base}.{alias.name}".lstrip(".")
-                own.add(
-                    inner
-                    if inner in known
-                    else base
-                    if alias.name != "__version__"
-                    else name
-                )
-        elif isinstance(node, ast.Import | ast.ImportFrom) and not typing:
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            else:
-                names = [a.name for a in node.names]
-            impure |= {n for n in names if {n, n.partition(".")[0]} & IMPURE}
+                # A module, or a name in one; the version is the package's own.
+                inner = ".".join([*base, alias.name])
+                if inner in modules:
+                    imported.add(inner)
+                elif alias.name != "__version__":
+                    imported.add(".".join(base))
+        elif isinstance(node, ast.Import) and not typing:
+            impure |= {alias.name for alias in node.names if _is_impure(alias.name)}
+        elif isinstance(node, ast.ImportFrom) and not typing:
+            impure |= {node.module} if _is_impure(node.module or "") else set()
         elif isinstance(node, ast.Call):
             impure |= {ast.unparse(node.func).rpartition(".")[2]} & IMPURE_CALLS
     first = (ast.get_docstring(tree) or "").partition("\n\n")[0]
-    summary = " ".join(first.split())
-    return Module(text.count("\n"), summary, frozenset(own - {name}), frozenset(impure))
+    return Module(
+        text.count("\n"),
+        " ".join(first.split()),
+        imports=frozenset(imported - {name}),
+        impure=frozenset(impure),
+    )
+
+
+def _is_impure(name: str) -> bool:
+    return not IMPURE.isdisjoint({name, name.partition(".")[0]})
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module."""
+    return name.partition(".")[0]
 
 
 def _walk(node: ast.AST, *, typing: bool) -> Iterator[tuple[ast.AST, bool]]:
@@ -231,111 +237,96 @@ def _walk(node: ast.AST, *, typing: bool) -> Iterator[tuple[ast.AST, bool]]:
         yield from _walk(child, typing=typing or only)
 
 
-def upward(found: Mapping[str, Module]) -> list[str]:
+def upward(modules: Mapping[str, Module]) -> list[str]:
     """Return imports of a room by one below it, and imports of the package itself by a
     room.
     """
-    return [
-        f"{name} -> {own or 'the package itself'}"
-        for name, module in found.items()
-        for own in sorted(module.own)
-        if (room := name.partition(".")[0]) in ROOMS
-        and own.partition(".")[0] not in ROOMS[: ROOMS.index(room) + 1]
-    ]
+    wrong = []
+    for name, module in modules.items():
+        room = room_of(name)
+        if room in ROOMS:
+            reachable = ROOMS[: ROOMS.index(room) + 1]
+            wrong += [
+                f"{name} -> {imported or 'the package itself'}"
+                for imported in sorted(module.imports)
+                if room_of(imported) not in reachable
+            ]
+    return wrong
 
 
-def circle(found: Mapping[str, Module]) -> str:
+def circle(modules: Mapping[str, Module]) -> str:
     """Return a circle of modules that import each other, empty where there is none.
 
     A module within a package does not depend on the package's `__init__`, which names
     what is in it.
     """
-    graph = {
-        name: {own for own in module.own if own and not name.startswith(f"{own}.")}
-        for name, module in found.items()
-        if name
-    }
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for name, module in modules.items():
+        for imported in module.imports:
+            if name and imported and not name.startswith(f"{imported}."):
+                sorter.add(name, imported)
     try:
-        tuple(TopologicalSorter(graph).static_order())
+        sorter.prepare()
     except CycleError as error:
         return " -> ".join(reversed(error.args[1]))
     return ""
 
 
-def impure(found: Mapping[str, Module]) -> list[str]:
+def impure(modules: Mapping[str, Module]) -> list[str]:
     """Return what pure modules import and call that is not allowed, and allowances that
     nothing uses.
     """
-    pure = {
-        name: module
-        for name, module in found.items()
-        if name.partition(".")[0] in PURE or module.summary.endswith("Pure.")
-    }
-    used = {(name, what) for name, module in pure.items() for what in module.impure}
-    return [f"{name}: {what}" for name, what in sorted(used ^ ALLOWED.keys())]
+    used: set[tuple[str, str]] = set()
+    for name, module in modules.items():
+        if room_of(name) in PURE or module.summary.endswith("Pure."):
+            used.update((name, reached) for reached in module.impure)
+    return [f"{name}: {reached}" for name, reached in sorted(used ^ ALLOWED.keys())]
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = ROOT / "docs/architecture.md"
 _BEGIN = "<!-- rooms: written by `make generate` -->"
 _END = "<!-- end of rooms -->"
 
 
-def drawn(found: Mapping[str, Module]) -> str:
+def drawn(modules: Mapping[str, Module]) -> str:
     """Return the rooms as a table and as a picture, without arrows that others
     imply.
     """
-    rows = [
-        (
-            f"| `{room}/` | {found[room].summary} | "
-            f"{sum(n.partition('.')[0] == room for n in found)} |"
-        )
-        for room in reversed(ROOMS)
-    ]
+    sizes = Counter(map(room_of, modules))
     below: dict[str, set[str]] = {room: set() for room in ROOMS}
-    for name, module in found.items():
-        room = name.partition(".")[0]
-        if room in below:
-            below[room] |= {own.partition(".")[0] for own in module.own} & set(
-                ROOMS
-            ) - {room}
+    for name, module in modules.items():
+        if room_of(name) in below:
+            below[room_of(name)].update(map(room_of, module.imports))
     reach: dict[str, set[str]] = {}
+    arrows: list[str] = []
     for room in ROOMS:  # those below come first
-        reach[room] = below[room].union(*(reach[other] for other in below[room]))
-    arrows = [
-        f"  {room} --> {other}"
+        lower = [each for each in ROOMS if each in below[room] - {room}]
+        implied = set().union(*(reach[each] for each in lower))
+        reach[room] = implied.union(lower)
+        arrows[:0] = [f"  {room} --> {each}" for each in lower if each not in implied]
+    rows = [
+        f"| `{room}/` | {modules[room].summary} | {sizes[room]} |"
         for room in reversed(ROOMS)
-        for other in ROOMS
-        if other in below[room]
-        and not any(other in reach[between] for between in below[room])
     ]
-    table = ["| room | what lives there | modules |", "|---|---|---|", *rows]
-    return "\n".join(
-        [
-            *table,
-            "",
-            "<!-- not run: a drawing -->",
-            "```mermaid",
-            "graph TD",
-            *arrows,
-            "```",
-        ]
-    )
+    head = ["| room | what lives there | modules |", "|---|---|---|"]
+    picture = ["", "<!-- not run: a drawing -->", "```mermaid", "graph TD"]
+    return "\n".join([*head, *rows, *picture, *arrows, "```"])
 
 
 def main() -> int:
     """Write the rooms into the page about the architecture, or with --check compare
     them with it.
     """
-    page = PAGE.read_text("utf-8")
-    before, rest = page.split(f"{_BEGIN}\n")
-    after = rest.split(f"\n{_END}")[1]
-    wanted = f"{before}{_BEGIN}\n{drawn(modules())}\n{_END}{after}"
-    if "--check" in sys.argv:
-        if page != wanted:
-            print(f"{PAGE} is out of date: run `make generate`", file=sys.stderr)
-        return int(page != wanted)
-    PAGE.write_text(wanted, "utf-8")
-    return 0
+    page = text_of(PAGE)
+    head, _, written = page.partition(f"{_BEGIN}\n")
+    tail = written.partition(f"\n{_END}")[2]
+    wanted = f"{head}{_BEGIN}\n{drawn(modules())}\n{_END}{tail}"
+    if "--check" not in sys.argv:
+        PAGE.write_text(wanted, "utf-8")
+        return 0
+    if page != wanted:
+        print(f"{PAGE} is out of date: run `make generate`", file=sys.stderr)
+    return int(page != wanted)
 
 
 if __name__ == "__main__":

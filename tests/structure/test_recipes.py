@@ -4,20 +4,22 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
-import yaml
 
-pytestmark = pytest.mark.full
+from support.programs import printed
+from support.repository import ROOT, data_of, text_of
 
-ROOT = Path(__file__).parents[2]
+# The accuracy of all estimates is scored anew, which takes minutes on a busy machine.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
+
 #: What a copy does without: the history, environments, caches and what tests have
 #: built.
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", ".*_cache", "__pycache__", "node_modules", "dist", "build"
+    *(".git", ".venv*", ".*_cache", "__pycache__", "node_modules", "dist", "build")
 )
 PACKAGE = "exporter/vllm_specdec_exporter"
 MEASURES = "measures/measures.py"
@@ -127,15 +129,21 @@ GENERATED = {
 }
 
 
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the repository that a test may change."""
+    return shutil.copytree(ROOT, tmp_path / "copy", ignore=LEFT_OUT)
+
+
 def recipe(name: str) -> str:
     """Return the text of a recipe."""
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    text = text_of("CONTRIBUTING.md")
     return text.partition(f"**{name}**")[2].partition("\n**")[0]
 
 
 def commands(text: str) -> list[str]:
     """Return the commands of a recipe; of `make generate`, those of the target."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
+    makefile = text_of("Makefile")
     lines: list[str] = []
     for code in re.findall(r"`([^`]+)`", text):
         if code == "make generate":
@@ -152,87 +160,66 @@ def commands(text: str) -> list[str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every file of a folder but bytecode and caches."""
-    own = (path for path in folder.rglob("*") if path.is_file())
-    names = {str(path.relative_to(folder)): path for path in own}
-    return {
-        name: path.read_bytes()
-        for name, path in names.items()
-        if "__pycache__" not in name and not name.startswith(".")
-    }
+    files = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_file() and "__pycache__" not in name and not name.startswith("."):
+            files[name] = path.read_bytes()
+    return files
 
 
 def edit(copy: Path, changes: dict[str, dict[str, str]]) -> None:
     """Put texts into files of a copy: by file, each before the text that it names."""
     for name, additions in changes.items():
-        page = copy / name
-        whole = page.read_text("utf-8")
-        for place, added in additions.items():
-            assert whole.count(place) == 1, place
-            whole = whole.replace(place, added + place)
-        page.write_text(whole, "utf-8")
+        text = text_of(copy / name)
+        for following, added in additions.items():
+            assert text.count(following) == 1, (name, following)
+            text = text.replace(following, added + following)
+        (copy / name).write_text(text, "utf-8")
 
 
 def run(lines: list[str], copy: Path) -> None:
     """Execute commands in a copy of the repository."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}",
-    }
+    path = f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}"
+    environment = os.environ | {"PYTHONPATH": path}
     for command in lines:
-        done = subprocess.run(
-            command.replace("PYTHONPATH=tests ", ""),
-            shell=True,
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, (
-            f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-        )
+        script = command.replace("PYTHONPATH=tests ", "")
+        printed("bash", "-c", script, cwd=copy, env=environment, timeout=None)
 
 
-def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+def changed(earlier: dict[str, bytes], later: dict[str, bytes]) -> set[str]:
     """Return the files that differ."""
-    return {
-        name
-        for name in before.keys() | after.keys()
-        if before.get(name) != after.get(name)
-    }
+    return dict(earlier.items() ^ later.items()).keys()
 
 
 def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
-    tmp_path: Path,
+    copy: Path,
 ) -> None:
     """Five by hand; all others are written by the commands, which succeed."""
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-    before = contents(copy)
+    original = contents(copy)
     text = recipe("A metric")
-    for name in GAUGE:
-        assert name.removeprefix(f"{PACKAGE}/") in text
+    files = [name.removeprefix(f"{PACKAGE}/") for name in GAUGE]
+    assert [name for name in files if name not in text] == []
     edit(copy, GAUGE)
     run(commands(text), copy)
     edited = {name for name, additions in GAUGE.items() if any(additions.values())}
-    assert changed(before, contents(copy)) == edited | GENERATED
+    assert changed(original, contents(copy)) == edited | GENERATED
 
 
-def test_an_engine_is_one_table_and_one_answer(tmp_path: Path) -> None:
+def test_an_engine_is_one_table_and_one_answer(copy: Path) -> None:
     """It is recognised, documented, and told its own option."""
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-    before = contents(copy)
+    original = contents(copy)
     text = recipe("An engine")
     for name, added in ENGINE.items():
-        own = Path(name.removeprefix(f"{PACKAGE}/"))
-        assert str(own.parent) in text
-        assert f"NAME{own.suffix}`" in text
+        file = Path(name.removeprefix(f"{PACKAGE}/"))
+        assert str(file.parent) in text, name
+        assert f"NAME{file.suffix}`" in text, name
         (copy / name).write_text(added, "utf-8")
     run(commands(text), copy)
 
-    after = contents(copy)
-    assert changed(before, after) == ENGINE.keys() | WRITTEN_FOR_AN_ENGINE
-    expected = json.loads(after["tests/data/upstream/expected.json"])["foo.txt"]
+    written = contents(copy)
+    assert changed(original, written) == ENGINE.keys() | WRITTEN_FOR_AN_ENGINE
+    expected = json.loads(written["tests/data/upstream/expected.json"])["foo.txt"]
     assert (expected["dialect"], expected["server"]) == ("foo", "Foo")
     (engine,) = expected["engines"]
     assert engine["counters"]["accepted_tokens_per_position"] == [60.0, 30.0]
@@ -242,37 +229,31 @@ def test_an_engine_is_one_table_and_one_answer(tmp_path: Path) -> None:
         ("docs/reference/metrics.md", "`foo`"),
         ("README.md", "Aphrodite, Foo, llama.cpp"),
     ):
-        assert shown in after[page].decode(), page
+        assert shown in written[page].decode(), page
 
 
-def test_an_alert_is_generated_before_it_has_a_case_or_a_text(tmp_path: Path) -> None:
+def test_an_alert_is_generated_before_it_has_a_case_or_a_text(copy: Path) -> None:
     """The rule, in the chart too, and its row in the catalogue with its summary."""
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
     text = recipe("An alert")
     assert "`alerts/alert_rules/`" in text
     assert "`alerts/runbooks/`" in text
     edit(copy, ALERT)
     (copy / RUNBOOK).write_text("# VLLMSpecDecodeDraftless\n", "utf-8")
-    before = contents(copy)
+    original = contents(copy)
     # The cases, which take minutes, are those of `tests/alerts` itself.
     run([line for line in commands(text) if " pytest " not in line], copy)
 
-    rules = "rules/activity.yml"
-    assert changed(before, contents(copy)) == {
-        f"alerts/{rules}",
-        f"helm/vllm-specdec-exporter/files/{rules}",
+    file = "rules/activity.yml"
+    assert changed(original, contents(copy)) == {
+        f"alerts/{file}",
+        f"helm/vllm-specdec-exporter/files/{file}",
         "helm/vllm-specdec-exporter/values.schema.json",
         "docs/reference/alerts.md",
     }
-    groups = yaml.safe_load((copy / "alerts" / rules).read_text("utf-8"))["groups"]
-    (rule,) = (
-        rule
-        for group in groups
-        for rule in group["rules"]
-        if rule.get("alert") == "VLLMSpecDecodeDraftless"
-    )
+    groups = data_of(copy / "alerts" / file)["groups"]
+    rules = chain.from_iterable(group["rules"] for group in groups)
+    (rule,) = (r for r in rules if r.get("alert") == "VLLMSpecDecodeDraftless")
     assert rule["annotations"]["runbook_url"].endswith("/VLLMSpecDecodeDraftless.md")
-    page = (copy / "docs" / "reference" / "alerts.md").read_text("utf-8")
+    page = (copy / "docs/reference/alerts.md").read_text("utf-8")
     (row,) = (line for line in page.splitlines() if line.startswith("| [Draftless]"))
     assert row.endswith("| Nothing is drafted. |")

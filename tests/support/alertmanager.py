@@ -4,16 +4,14 @@ its own.
 
 import json
 import re
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
 
 import yaml
 
-from support.programs import Program, ProgramError, find_program
+from support.programs import Program, ProgramError, find_program, printed
+from support.repository import Json
 
 PACKAGE = "prometheus-alertmanager"
 
@@ -22,13 +20,7 @@ _ANSWER_SECONDS = 30.0
 
 def amtool(*arguments: str) -> str:
     """Run amtool, and return what it prints."""
-    done = subprocess.run(
-        [find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        msg = f"amtool {' '.join(arguments)}: {done.stdout}{done.stderr}"
-        raise ProgramError(msg)
-    return done.stdout
+    return printed(find_program("amtool", PACKAGE), *arguments)
 
 
 class AlertmanagerServer(Program):
@@ -36,7 +28,7 @@ class AlertmanagerServer(Program):
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Json,
         *,
         external_url: str = "https://alertmanager.example.com",
     ) -> None:
@@ -55,11 +47,11 @@ class AlertmanagerServer(Program):
 
     # --- alerts
 
-    def post(self, *alerts: Mapping[str, Any]) -> None:
+    def post(self, *alerts: Json) -> None:
         """Give it alerts, as Prometheus does."""
         self._ask("/api/v2/alerts", json.dumps(alerts).encode())
 
-    def alerts(self, *matchers: str, **parameters: str) -> list[dict[str, Any]]:
+    def alerts(self, *matchers: str, **parameters: str) -> list[Json]:
         """Return the alerts that it has, such as `alerts('severity="critical"',
         inhibited="false")`.
         """
@@ -71,9 +63,8 @@ class AlertmanagerServer(Program):
     def failures(self) -> float:
         """Return how many notifications could not be delivered."""
         failed = re.findall(
-            r"^alertmanager_notifications_failed_total{.*} (.*)$",
+            r"(?m)^alertmanager_notifications_failed_total{.*} (.*)$",
             self._ask("/metrics"),
-            re.MULTILINE,
         )
         return sum(map(float, failed))
 

@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import aiohttp
 
+from support.repository import Json
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless=new",
@@ -60,7 +62,7 @@ class Browser:
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._answers: dict[int, asyncio.Future[Json]] = {}
         self._pages: dict[str, Page] = {}
         self._stack = contextlib.AsyncExitStack()
         self._gone = False
@@ -111,9 +113,7 @@ class Browser:
             del self._pages[attached["sessionId"]]
             await self.call("Target.disposeBrowserContext", browserContextId=context)
 
-    async def call(
-        self, method: str, session: str = "", **parameters: object
-    ) -> dict[str, Any]:
+    async def call(self, method: str, session: str = "", **parameters: object) -> Json:
         """Call a method of the protocol and return its result."""
         if self._gone:
             raise BrowserError(f"{method}: the browser went away")
@@ -180,7 +180,7 @@ class Browser:
                 if not answer.done():
                     answer.set_result({"error": {"message": "the browser went away"}})
 
-    def _dispatch(self, content: dict[str, Any]) -> None:
+    def _dispatch(self, content: Json) -> None:
         if "method" in content:
             if page := self._pages.get(content.get("sessionId", "")):
                 page.heard(content["method"], content["params"])
@@ -207,7 +207,7 @@ class Page:
         self.errors: list[str] = []
         self.requests: list[str] = []
 
-    async def call(self, method: str, **parameters: object) -> dict[str, Any]:
+    async def call(self, method: str, **parameters: object) -> Json:
         """Call a method of the protocol on this page."""
         return await self._browser.call(method, self._session, **parameters)
 
@@ -287,7 +287,7 @@ class Page:
         result = await self.call("Page.captureScreenshot", format="png", **more)
         await asyncio.to_thread(path.write_bytes, base64.b64decode(result["data"]))
 
-    def heard(self, method: str, event: dict[str, Any]) -> None:
+    def heard(self, method: str, event: Json) -> None:
         """Take note of an event that the browser reported."""
         match method:
             case "Page.loadEventFired":

@@ -8,21 +8,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
+from support.repository import ROOT
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Delta, Sample
-from vllm_specdec_exporter.observe.pipeline import (
-    EngineState,
-    Settings,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = ROOT / "tests/data"
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -255,7 +253,7 @@ def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) ->
 
 def rendered(name: str) -> bytes:
     """A snapshot of `tests/data/captures/rendered`."""
-    return gzip.decompress((DATA / "captures" / "rendered" / f"{name}.gz").read_bytes())
+    return gzip.decompress((DATA / "captures/rendered" / f"{name}.gz").read_bytes())
 
 
 def final_answer(scenario: str = "ngram-phases") -> bytes:
@@ -284,7 +282,7 @@ def vllm_log(scenario: str) -> list[str]:
 
 def _rows(scenario: str, name: str) -> list[dict[str, Any]]:
     with gzip.open(DATA / "captures" / scenario / f"{name}.jsonl.gz", "rt") as file:
-        return [json.loads(line) for line in file]
+        return list(map(json.loads, file))
 
 
 # --- what is refused

@@ -43,7 +43,7 @@ class Authority:
         certificate = (
             _builder(subject, self._name, key, expired=expired)
             .add_extension(
-                x509.SubjectAlternativeName([_general(name) for name in names]),
+                x509.SubjectAlternativeName(list(map(_general, names))),
                 critical=False,
             )
             .add_extension(identifier, critical=False)
@@ -63,7 +63,7 @@ def self_signed(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
     certificate = (
         _builder(subject, subject, key)
         .add_extension(
-            x509.SubjectAlternativeName([_general(host) for host in hosts]),
+            x509.SubjectAlternativeName(list(map(_general, hosts))),
             critical=False,
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

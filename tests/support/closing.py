@@ -50,13 +50,11 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
 
 async def clean_up(runner: web.AppRunner) -> None:
     """End an application of aiohttp and its connections."""
-    # aiohttp has no other way to them
-    servers = [getattr(site, "_server", None) for site in runner.sites]
-    await stop_accepting(
-        listener
-        for server in servers
-        if server is not None
-        for listener in server.sockets
-    )
+    listening: list[socket.socket] = []
+    for site in runner.sites:
+        # aiohttp has no other way to them
+        if server := getattr(site, "_server", None):
+            listening += server.sockets
+    await stop_accepting(listening)
     await runner.cleanup()
     await turns(10)

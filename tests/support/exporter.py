@@ -134,7 +134,7 @@ class Metrics:
 
     def labels(self, name: str) -> list[dict[str, str]]:
         """The labels of every series of this name."""
-        return [dict(key) for key in self.samples.get(name, {})]
+        return list(map(dict, self.samples.get(name, {})))
 
     def one_hot(self, name: str, /, **labels: str) -> list[str]:
         """Which states of this one-hot metric are 1."""
@@ -258,7 +258,7 @@ class RunningExporter:
         """The fields of the whole log lines so far, of those with this message if one
         is given.
         """
-        lines = [parse_logfmt(line) for line in self.log().split("\n")[:-1]]
+        lines = list(map(parse_logfmt, self.log().split("\n")[:-1]))
         return [line for line in lines if message in ("", line["msg"])]
 
     def send(self, number: signal.Signals) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiohttp import web
 
 from support.closing import clean_up, loop_in_a_thread
+from support.repository import Json
 from tap import streams
 
 MODEL = "tiny-llama"
@@ -19,7 +19,7 @@ MODEL = "tiny-llama"
 CANARIES = ("CANARY-PROMPT", "CANARY-ANSWER", "CANARY-KEY", "CANARY-USER")
 
 #: As vLLM 0.32 writes it with `detailed`.
-RECORD: dict[str, Any] = {
+RECORD: Json = {
     "mean_acceptance_length": 2.5,
     "draft_acceptance_rate": 0.5,
     "acceptance_histogram": [1, 1, 1, 1],
@@ -38,7 +38,7 @@ class Script:
     """What the server answers."""
 
     status: int = 200
-    record: dict[str, Any] | None = field(default_factory=lambda: dict(RECORD))
+    record: Json | None = field(default_factory=lambda: dict(RECORD))
 
 
 class FakeVLLM:
@@ -46,7 +46,7 @@ class FakeVLLM:
 
     def __init__(self) -> None:
         self.script = Script()  # what it answers; may be assigned anew at any time
-        self.asked: list[dict[str, Any]] = []  # the bodies of the requests, in order
+        self.asked: list[Json] = []  # the bodies of the requests, in order
         self.url = ""  # its address
         self._stack = contextlib.ExitStack()
 
@@ -98,9 +98,7 @@ class FakeVLLM:
         return response
 
 
-def whole(
-    *, chat: bool = True, record: dict[str, Any] | None = RECORD
-) -> dict[str, Any]:
+def whole(*, chat: bool = True, record: Json | None = RECORD) -> Json:
     """An answer that does not stream."""
     message = {"role": "assistant", "content": "CANARY-ANSWER"}
     text = {"message": message} if chat else {"text": message["content"]}
@@ -113,7 +111,7 @@ def whole(
     }
 
 
-def stream(record: dict[str, Any] | None = RECORD) -> list[bytes]:
+def stream(record: Json | None = RECORD) -> list[bytes]:
     """The events of a chat that streams."""
     chat = streams.chat_documents(("CANARY-ANSWER one ", "two ", "three "))
     return streams.events(

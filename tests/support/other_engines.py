@@ -8,7 +8,7 @@ are in `tests/data/upstream`.
 import re
 
 _SAMPLE = re.compile(r'^vllm:(\w+)\{engine="0",?(.*?)\} (\S+)$', re.MULTILINE)
-_TYPE = re.compile(r"^# TYPE vllm:(\w+) (counter|gauge|histogram)$", re.MULTILINE)
+_TYPE = re.compile(r"(?m)^# TYPE vllm:(\w+) (counter|gauge|histogram)$")
 _POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 
 #: By engine, its names by those of vLLM.

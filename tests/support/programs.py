@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from support.ports import free_port
 
@@ -77,6 +77,26 @@ def eventually(condition: Callable[[], T], within: float = 180.0) -> T:
             f"did not happen within {within:g} s: {condition}"
         )
         time.sleep(0.03)
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write a program for /bin/sh; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def printed(*command: str | Path, given: str = "", **options: Any) -> str:
+    """Run a command to its end, and return what it printed; fail where it fails.
+
+    `given` is its standard input; options are those of `subprocess.run`.
+    """
+    options = {"timeout": 600.0, **options}
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
 
 
 class Program:

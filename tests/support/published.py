@@ -1,11 +1,10 @@
 """The addresses of release/publish.toml, which all files repeat."""
 
 import tomllib
-from pathlib import Path
 
-_PUBLISH = tomllib.loads(
-    (Path(__file__).parents[2] / "release" / "publish.toml").read_text("utf-8")
-)
+from support.repository import ROOT
+
+_PUBLISH = tomllib.loads((ROOT / "release/publish.toml").read_text("utf-8"))
 
 REPOSITORY: str = _PUBLISH["repository"]
 REGISTRY: str = _PUBLISH["registry"]

@@ -3,10 +3,11 @@
 import importlib.util
 import sys
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 
-_ROOT = Path(__file__).parents[2]
+from support.repository import ROOT
+
+_ROOT = ROOT
 
 
 @cache

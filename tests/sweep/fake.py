@@ -55,11 +55,10 @@ class Engine:
                     f"{sum(j * n for j, n in self.histogram.items())}"
                 ),
             ]
-            lines += [
-                f'{name}_accepted_tokens_per_pos_total{label[:-1]},position="{i}"}} '
-                f"{sum(n for j, n in self.histogram.items() if j > i)}"
-                for i in range(K)
-            ]
+            by_position = f"{name}_accepted_tokens_per_pos_total{label[:-1]}"
+            for i in range(K):
+                reached = sum(n for j, n in self.histogram.items() if j > i)
+                lines.append(f'{by_position},position="{i}"}} {reached}')
         return "\n".join(lines) + "\n"
 
 
@@ -209,8 +208,8 @@ def events(tokens: int, histogram: Counter[int] | None, *, chat: bool) -> list[b
         content = {"delta": {"content": text}} if chat else {"text": text}
         return {"choices": [{"index": 0, **content, "finish_reason": finish}]}
 
-    found = [chunk({"role": "assistant", "content": ""})] if chat else []
-    found += [choice("a") for _ in range(tokens - 1)] + [choice("z", "length")]
+    documents = [chunk({"role": "assistant", "content": ""})] if chat else []
+    documents += [choice("a") for _ in range(tokens - 1)] + [choice("z", "length")]
     record = histogram and {
         "num_spec_steps": histogram.total(),
         "num_draft_tokens": K * histogram.total(),
@@ -218,4 +217,4 @@ def events(tokens: int, histogram: Counter[int] | None, *, chat: bool) -> list[b
         "acceptance_histogram": [histogram[j] for j in range(K + 1)],
         "num_spec_tokens": K,
     }
-    return streamed_events([*found, usage_chunk(tokens, record), DONE])
+    return streamed_events([*documents, usage_chunk(tokens, record), DONE])

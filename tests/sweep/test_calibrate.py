@@ -4,6 +4,7 @@ Its numbers are held against a real vLLM in tests/vllm.
 """
 
 import asyncio
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from support.commands import Outcome, run_here
 from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
-from vllm_specdec_exporter.commands.calibrate import step_time
-from vllm_specdec_exporter.commands.sweep import SweepPlan
+from vllm_specdec_exporter.commands.calibrate import workload
+from vllm_specdec_exporter.commands.calibrate.steps import step_time
 from vllm_specdec_exporter.commands.sweep.client import Endpoint
+from vllm_specdec_exporter.commands.sweep.grid import SweepPlan
 from vllm_specdec_exporter.commands.sweep.record import (
     CellAcceptance,
     CellResult,
@@ -32,7 +34,7 @@ from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.profiles import parse_profiles
-from vllm_specdec_exporter.economics.statistics import TimeSummary
+from vllm_specdec_exporter.economics.statistics import distribution
 
 
 def answer(
@@ -40,7 +42,13 @@ def answer(
 ) -> StreamedAnswer:
     """An answer in 20 steps."""
     return StreamedAnswer(
-        0, 0, "", 100, tokens, events=events + 1, event_seconds=seconds, seconds=5.0
+        0,
+        0,
+        prompt_tokens=100,
+        completion_tokens=tokens,
+        events=events + 1,
+        event_seconds=seconds,
+        seconds=5.0,
     )
 
 
@@ -58,7 +66,7 @@ def cell(*answers: StreamedAnswer) -> CellResult:
             draft_tokens=60.0 * requests,
             accepted_tokens=20.0 * requests,
         ),
-        tpot=TimeSummary(requests, 0.012, 0.012, 0.012, 0.012),
+        tpot=distribution([0.012] * requests),
     )
 
 
@@ -113,8 +121,24 @@ def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
         assert step_time(replace(end, counters=drafted)).k == pytest.approx(k), drafts
 
 
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[CellResult]:
+    """What the command measures, for a test to fill."""
+    cells = []
+
+    async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
+        return SERVER, cells
+
+    monkeypatch.setattr(command, "measure", measure)
+    return cells
+
+
+def run_calibrate(flags: str, url: str = "http://127.0.0.1:9") -> Outcome:
+    return run_here("calibrate", url, *flags.split())
+
+
 def test_profile_of_a_k_schedule_says_what_is_extrapolated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, measured: list[CellResult]
 ) -> None:
     """In the file, which `--cost.file` takes, and on standard error."""
     drafting = [
@@ -124,54 +148,31 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
         scheduled(batch, 0.008 + 0.0005 * batch, drafting=False) for batch in (8, 16)
     ]
 
-    async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
-        return SERVER, [*drafting, *plain] * 3
-
-    monkeypatch.setattr(command, "_measure", measure)
+    measured += [*drafting, *plain] * 3
     file = tmp_path / "cost.yaml"
-    arguments = (
-        "http://127.0.0.1:9",
-        "--method",
-        "ngram",
-        "--concurrency",
-        "1,2,8,16",
-        "--out",
-        str(file),
-    )
-    outcome = run_here("calibrate", *arguments)
+    outcome = run_calibrate(f"--method ngram --concurrency 1,2,8,16 --out {file}")
     assert outcome.code == 0, outcome.err
     (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
     note = "without speculation at batch sizes of 8 to 16, with speculation at 1 to 2"
     assert note in profile.provenance
     assert note in outcome.err
-    assert (profile.basis, profile.batches) == (Basis.CALIBRATED, (1, 2))
+    assert profile.basis == Basis.CALIBRATED
+    assert profile.batches == (1, 2)
     assert profile.step_cost(3, 1) == pytest.approx(0.013 / 0.0085, rel=0.01)
     assert profile.uncertainty == pytest.approx(0.012 / 0.0085 - 1, rel=0.01)
 
 
 def test_a_profile_that_says_nothing_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, measured: list[CellResult]
 ) -> None:
     """Repeats that differ by three times: an error, and the exit code is 1."""
-
-    async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
-        return SERVER, [
-            scheduled(batch, seconds * factor, drafting=drafting)
-            for batch in (1, 4)
-            for seconds, drafting in ((0.020, False), (0.030, True))
-            for factor in (0.5, 1.0, 1.5)
+    for batch, factor in product((1, 4), (0.5, 1.0, 1.5)):
+        measured += [
+            scheduled(batch, 0.020 * factor, drafting=False),
+            scheduled(batch, 0.030 * factor, drafting=True),
         ]
-
-    monkeypatch.setattr(command, "_measure", measure)
     file = tmp_path / "cost.yaml"
-    outcome = run_here(
-        "calibrate",
-        "http://127.0.0.1:9",
-        "--plain-url",
-        "http://127.0.0.1:8",
-        "--out",
-        str(file),
-    )
+    outcome = run_calibrate(f"--plain-url http://127.0.0.1:8 --out {file}")
     assert outcome.code == 1
     assert "largest error" in outcome.out
     assert (
@@ -184,29 +185,27 @@ def test_a_profile_that_says_nothing_is_not_written(
 async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    order: list[tuple[str, int]] = []
+    order = []
 
     async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
         order.append((server.base[-1], *plan.concurrencies))
         return SweepOutcome(SweepRecord(SERVER, settings_of(plan)))
 
-    monkeypatch.setattr(command, "run_sweep", sweep)
-    outcome = await calibrate(
-        "http://127.0.0.1:1",
-        "--plain-url",
-        "http://127.0.0.1:2",
-        "--concurrency",
-        "1,4",
-    )
+    monkeypatch.setattr(workload, "run_sweep", sweep)
+    flags = "--plain-url http://127.0.0.1:2 --concurrency 1,4"
+    outcome = await calibrate("http://127.0.0.1:1", flags)
     assert outcome.code == 1
     with_first = [("1", 1), ("2", 1), ("1", 4), ("2", 4)]
     plain_first = [("2", 1), ("1", 1), ("2", 4), ("1", 4)]
     assert order == [*with_first, *plain_first, *with_first]
 
 
-async def calibrate(*arguments: str) -> Outcome:
-    """Run the command beside the loop that the fake server lives in."""
-    return await asyncio.to_thread(run_here, "calibrate", *arguments, "--quiet")
+async def calibrate(url: str, flags: str = "") -> Outcome:
+    """Run the command beside the loop that the fake server lives in; without another
+    server it is plain too.
+    """
+    with_plain = f"--plain-url {url} {flags} --quiet"
+    return await asyncio.to_thread(run_calibrate, with_plain, url)
 
 
 async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
@@ -215,9 +214,7 @@ async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
     """Two requests per worker, at least four, of code, chat, and code behind 2,000
     tokens, three times.
     """
-    outcome = await calibrate(
-        server.url, "--plain-url", server.url, "--concurrency", "1,4", "--dry-run"
-    )
+    outcome = await calibrate(server.url, "--concurrency 1,4 --dry-run")
     assert outcome.code == 0
     assert outcome.out.startswith("108 requests of 128 tokens to each of ")
     assert server.paths == []
@@ -226,17 +223,11 @@ async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
 async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(
     server: FakeServer,
 ) -> None:
-    for method, code in (("foo", 2), ("deepseek_mtp", 0)):
-        outcome = await calibrate(
-            server.url, "--plain-url", server.url, "--method", method, "--dry-run"
-        )
-        assert outcome.code == code, method
-    assert (
-        '--method "foo": allowed: dflash, draft_model, '
-        in (
-            await calibrate(server.url, "--plain-url", server.url, "--method", "foo")
-        ).err
-    )
+    accepted = await calibrate(server.url, "--method deepseek_mtp --dry-run")
+    assert accepted.code == 0
+    refused = await calibrate(server.url, "--method foo")
+    assert refused.code == 2
+    assert '--method "foo": allowed: dflash, draft_model, ' in refused.err
     assert server.paths == []
 
 
@@ -250,7 +241,7 @@ async def test_a_context_that_the_server_does_not_take_ends_it_at_once(
         return None
 
     server.on_request = long
-    outcome = await calibrate(server.url, "--plain-url", server.url)
+    outcome = await calibrate(server.url)
     assert outcome.code == 2
     assert "maximum context length is 1024 tokens" in outcome.err
     assert "give shorter ones with --context" in outcome.err

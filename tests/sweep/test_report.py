@@ -5,6 +5,8 @@ and its progress.
 import builtins
 import html
 import re
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,13 +21,14 @@ from vllm_specdec_exporter.commands.sweep.record import (
     CellResult,
     ServerIdentity,
     Status,
+    SweepRecord,
 )
 from vllm_specdec_exporter.commands.sweep.report import conclusions
 from vllm_specdec_exporter.commands.sweep.runner import in_short, progress_line
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.plots import (
-    Point,
+    Plot,
     Series,
     bars_with_intervals,
     lines,
@@ -43,23 +46,13 @@ def test_the_published_sweep_as_a_table() -> None:
 
 
 def test_trouble_of_every_kind_as_a_table() -> None:
+    disturbed = "the counters say 9 drafts, the records 8"
+    undrafted = partial(result, ratio=None, prompts="own", concurrency=8)
     troubled = record(
         result(0.0, 0.66, unit="draft", reach=0.02),
-        result(
-            0.8,
-            0.4,
-            status=Status.DISTURBED,
-            reasons=("the counters say 9 drafts, the records 8",),
-        ),
-        result(0.0, None, prompts="own", concurrency=8),
-        result(
-            0.8,
-            None,
-            prompts="own",
-            concurrency=8,
-            status=Status.FAILED,
-            reasons=("16 of 16: no",),
-        ),
+        result(0.8, 0.4, status=Status.DISTURBED, reasons=(disturbed,)),
+        undrafted(0.0),
+        undrafted(0.8, status=Status.FAILED, reasons=("16 of 16: no",)),
     )
     check_golden("trouble.txt", report.render(troubled) + "\n")
 
@@ -69,7 +62,7 @@ def test_an_empty_record_says_so() -> None:
 
 
 #: Acceptance at the published temperatures, and what is concluded from it.
-CONCLUSIONS: dict[tuple[float | None, ...], str] = {
+CONCLUSIONS = {
     tuple(PUBLISHED.values()): "acceptance falls from 0.81 at 0.0 to 0.38 at 1.0",
     (0.3, 0.35, 0.5, 0.7): "acceptance rises from 0.30 at 0.0 to 0.70 at 1.0",
     (0.6, 0.62, 0.58, 0.61): (
@@ -89,15 +82,20 @@ def test_the_conclusion_says_what_temperature_does(
     assert conclusions(swept) == (conclusion,)
 
 
+def of_each_set_and_load() -> SweepRecord:
+    """The published sweep of two sets at two loads; chat accepts a tenth less."""
+    return record(
+        *(
+            result(temperature, ratio - gap, prompts=prompts, concurrency=load)
+            for (prompts, gap), load, (temperature, ratio) in product(
+                {"code": 0.0, "chat": 0.1}.items(), (1, 8), PUBLISHED.items()
+            )
+        )
+    )
+
+
 def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
-    cells = [
-        result(t, r - 0.1 * (p == "chat"), prompts=p, concurrency=c)
-        for p in ("code", "chat")
-        for c in (1, 8)
-        for t, r in reversed(PUBLISHED.items())
-    ]
-    sentences = conclusions(record(*cells))
-    assert sorted(sentences) == [
+    assert sorted(conclusions(of_each_set_and_load())) == [
         "chat, concurrency 1: acceptance falls from 0.71 at 0.0 to 0.28 at 1.0",
         "chat, concurrency 8: acceptance falls from 0.71 at 0.0 to 0.28 at 1.0",
         "code, concurrency 1: acceptance falls from 0.81 at 0.0 to 0.38 at 1.0",
@@ -110,7 +108,7 @@ def test_the_json_has_the_conclusions_beside_the_record() -> None:
     assert [cell["acceptance_ratio"] for cell in document["cells"]] == list(
         PUBLISHED.values()
     )
-    assert document["conclusions"] == list(conclusions(published()))
+    assert document["conclusions"] == conclusions(published())
 
 
 # --- progress
@@ -152,7 +150,7 @@ EVIL = "<script>alert(1)</script>\"'&\x1b\u202e"
 def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside() -> (
     None
 ):
-    server = ServerIdentity(EVIL, EVIL, EVIL, "vllm-v1", 3)
+    server = ServerIdentity(EVIL, EVIL, EVIL)
     cells = (
         result(0.0, 0.5, prompts=EVIL, reasons=(EVIL,), status=Status.DISTURBED),
         result(0.0, 0.4, prompts="x"),
@@ -163,14 +161,13 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
     assert not set(re.findall(r"<(\w+)", document)) & {
         "script",
         "link",
-        "img",
         "iframe",
         "object",
         "base",
         "form",
     }
     assert not re.search(
-        r'\shref="(?!#)|\ssrc=|<[^>]*\son\w+=|@import|url\((?!#)', document
+        r'\shref=|\ssrc="(?!data:)|<[^>]*\son\w+=|@import|url\(', document
     )
     (policy,) = re.findall(
         r'http-equiv="Content-Security-Policy" content="([^"]*)"', document
@@ -178,8 +175,6 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
     assert html.unescape(policy).startswith(
         "default-src 'none'; style-src 'unsafe-inline';"
     )
-    ids = re.findall(r'\sid="([^"]*)"', document)
-    assert len(ids) == len(set(ids)) > 0
 
 
 def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
@@ -214,61 +209,54 @@ def test_a_page_of_a_record_without_cells_says_so() -> None:
     assert "No cell was measured." in report.render_page(record())
 
 
+PAGE_WIDTH = "document.documentElement.scrollWidth"
+PLOT_WIDTH = "document.querySelector('.plot').getBoundingClientRect().width"
+#: How many plots have been decoded.
+PLOTS_SHOWN = (
+    "[...document.querySelectorAll('img.plot')].filter(i => i.naturalWidth).length"
+)
+
+
 @pytest.mark.full
 async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(
     tmp_path: Path,
 ) -> None:
-    cells = [
-        result(t, r - 0.1 * (p == "chat"), prompts=p, concurrency=c)
-        for p in ("code", "chat")
-        for c in (1, 8)
-        for t, r in PUBLISHED.items()
-    ]
     file = tmp_path / "report.html"
-    file.write_text(report.render_page(record(*cells)), encoding="utf-8")
-    ink = "getComputedStyle(document.querySelector('svg.plot text')).fill"
-    colours = []
+    file.write_text(report.render_page(of_each_set_and_load()), encoding="utf-8")
     async with Browser() as browser:
         for dark in (False, True):
             async with browser.page(width=900, dark=dark) as tab:
                 await tab.open(file.as_uri())
-                assert (
-                    await tab.evaluate("document.querySelectorAll('svg.plot').length")
-                    == 6
-                ), dark
                 # Nothing is wider than the page, but for tables, which scroll by
                 # themselves.
-                assert (
-                    await tab.evaluate("document.documentElement.scrollWidth") <= 900
-                ), dark
-                width = (
-                    "document.querySelector('svg.plot').getBoundingClientRect().width"
+                plots, page_width, plot_width = await tab.evaluate(
+                    f"[{PLOTS_SHOWN}, {PAGE_WIDTH}, {PLOT_WIDTH}]"
                 )
-                assert await tab.evaluate(width) > 300, dark
-                colours.append(await tab.evaluate(ink))
-                assert colours[-1] == await tab.evaluate(
-                    "getComputedStyle(document.body).color"
-                ), dark
-    assert colours[0] != colours[1]
+                assert plots == 6, dark
+                assert 300 < plot_width < page_width <= 900, dark
 
 
-# --- plots: SVG that can stand in any page
+# --- plots
 
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (
-    Series("first", (Point(0, 0.81, 0.7, 0.9), Point(0.4, 0.71), Point(1, 0.38))),
-    Series("_second", (Point(0, 0.61), Point(1, 0.37))),
+    Series(
+        "first",
+        {0: Interval(0.81, 0.7, 0.9), 0.4: Interval(0.71), 1: Interval(0.38)},
+    ),
+    Series("_second", {0: Interval(0.61), 1: Interval(0.37)}),
 )
 BARS = {"with": Interval(1.3, 1.2, 1.4), "without": None, "bare": Interval(0.9)}
 
 
-def draw(**more: Any) -> str:
-    return lines("a title", SERIES, x_label="x", y_label="y", **more)
+def draw() -> Plot:
+    return lines("a title", SERIES, x_label="x", y_label="y")
 
 
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
+def texts(plot: Plot) -> list[str]:
+    root = ET.fromstring(plot.svg)
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
 
 
 def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
@@ -281,17 +269,15 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
     assert draw() == usual
 
 
-def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None:
-    svg = draw(description="falls <fast>")
-    root = ET.fromstring(svg)
-    title = root[0]
-    desc = root[1]
-    assert root.get("role") == "img"
-    assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
-    assert (title.text, desc.text) == ("a title", "falls <fast>")
-    assert {"first", " _second", "x", "y"} <= set(texts(svg))
-    assert "currentColor" in svg
-    assert not re.search("#010203|#000000", svg)
+def test_a_plot_is_described() -> None:
+    plot = draw()
+    root = ET.fromstring(plot.svg)
+    assert [element.text for element in root.iter(f"{SVG}title")] == ["a title"]
+    assert plot.description == (
+        "first: 0.81 at x 0, 0.71 at x 0.4, 0.38 at x 1; _second: 0.61 at x 0, "
+        "0.37 at x 1"
+    )
+    assert {"first", " _second", "x", "y"} <= set(texts(plot))
 
 
 def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,30 @@ from msgspec.structs import replace
 from support.builders import refusal as refused
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.sweep import (
-    SweepPlan,
-    endpoint,
-    load_prompts,
-    run_sweep,
+from vllm_specdec_exporter.commands.sweep.client import (
+    Endpoint,
+    Unreachable,
+    without_api,
 )
-from vllm_specdec_exporter.commands.sweep.client import Unreachable
 from vllm_specdec_exporter.commands.sweep.grid import (
     BUILTIN,
     Message,
     Prompt,
     PromptSet,
+    SweepPlan,
+    load_prompts,
 )
 from vllm_specdec_exporter.commands.sweep.record import Status
 from vllm_specdec_exporter.commands.sweep.runner import (
     OtherTraffic,
     SweepOutcome,
+    run_sweep,
 )
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.values import parse_target
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
-PROMPTS = PromptSet(
-    "own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6))
-)
+PROMPTS = PromptSet("own", tuple((Message("user", f"prompt {i}"),) for i in range(6)))
 PLAN = SweepPlan(
     prompts=(PROMPTS,),
     temperatures=(0.0, 0.8),
@@ -47,6 +49,11 @@ PLAN = SweepPlan(
     watch=0.1,
     request_timeout=5,
 )
+
+
+def endpoint(url: str, api_key_file: str = "") -> Endpoint:
+    target = without_api(parse_target(url))
+    return Endpoint(UpstreamConfig(targets=(target,)), api_key_file)
 
 
 async def sweep(
@@ -81,16 +88,17 @@ async def test_acceptance_comes_from_counters_and_records_alike(
     outcome = await sweep(server)
     assert outcome.clean
     cold, hot = outcome.record.cells
-    assert (cold.acceptance_ratio, hot.acceptance_ratio) == (3 / 4, 2 / 4)
-    assert (cold.mean_acceptance_length, hot.mean_acceptance_length) == (4.0, 3.0)
+    assert cold.acceptance_ratio == 3 / 4
+    assert hot.acceptance_ratio == 2 / 4
+    assert cold.mean_acceptance_length == 4.0
+    assert hot.mean_acceptance_length == 3.0
     assert cold.counters == cold.records
     assert cold.counters.position_acceptance_ratio == (1.0, 1.0, 1.0, 0.0)
     assert cold.counters.drafts == 4 * 10
-    assert (cold.completion_tokens, cold.generated_tokens) == (80, 80.0)
-    assert (cold.acceptance_interval.unit, cold.acceptance_interval.units) == (
-        "request",
-        4,
-    )
+    assert cold.completion_tokens == 80
+    assert cold.generated_tokens == 80.0
+    assert cold.acceptance_interval.unit == "request"
+    assert cold.acceptance_interval.units == 4
     assert cold.tokens_per_second == pytest.approx(80 / cold.seconds)
 
 
@@ -100,9 +108,10 @@ async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(
     server.records = False
     outcome = await sweep(server)
     assert outcome.clean
-    for cell, ratio in zip(outcome.record.cells, (0.75, 0.5), strict=True):
-        assert (cell.records, cell.acceptance_ratio) == (None, ratio), cell
-        assert cell.acceptance_interval.unit == "draft", cell
+    cells = outcome.record.cells
+    assert [cell.acceptance_ratio for cell in cells] == [0.75, 0.5]
+    assert [cell.records for cell in cells] == [None, None]
+    assert [cell.acceptance_interval.unit for cell in cells] == ["draft", "draft"]
 
 
 async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
@@ -211,12 +220,13 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(
     server: FakeServer,
 ) -> None:
     server.speculating = server.records = False
-    messages: list[str] = []
+    messages = []
     outcome = await sweep(server, say=messages.append)
     assert any("no speculation" in message for message in messages)
     assert outcome.clean
     cell = outcome.record.cells[0]
-    assert (cell.acceptance_ratio, cell.acceptance_interval) == (None, None)
+    assert cell.acceptance_ratio is None
+    assert cell.acceptance_interval is None
     assert cell.tpot.p50 is not None
 
 
@@ -249,7 +259,7 @@ async def test_others_before_the_sweep_refuse_it(
 
 #: The measured request at which something happens, what happens, and why the sweep
 #: stops in which cell.
-STOPS: dict[str, tuple[int, Callable[[FakeServer], object], str, list[Status]]] = {
+STOPS = {
     "requests of others that stay": (
         4,
         lambda server: setattr(server.engine, "running", server.engine.running + 2),
@@ -318,19 +328,19 @@ async def test_two_percent_of_other_tokens_are_let_pass(server: FakeServer) -> N
     assert outcome.record.cells[0].generated_tokens == 81
 
 
-async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) -> None:
+async def test_other_traffic_may_be_allowed(server: FakeServer) -> None:
     server.engine.running = 1
     server.other_tokens_per_request = 10
-    plan = replace(PLAN, allow_other_traffic=True, temperatures=(0.0,))
-    messages: list[str] = []
-    outcome = await run_sweep(
-        plan, endpoint(server.url), directory=tmp_path, say=messages.append
+    messages = []
+    outcome = await sweep(
+        server, say=messages.append, allow_other_traffic=True, temperatures=(0.0,)
     )
     assert "others use the server: 1 requests running or waiting" in messages[0]
     (cell,) = outcome.record.cells
     assert cell.status is Status.DISTURBED
     assert cell.acceptance_ratio == 0.75
-    assert (outcome.stopped, outcome.clean) == ("", False)
+    assert outcome.stopped == ""
+    assert outcome.clean is False
 
 
 # --- failing requests ---
@@ -363,10 +373,13 @@ async def test_failed_requests_are_counted_and_named(
 ) -> None:
     server.on_request = nth(2, answer)
     cell = (await sweep(server, request_timeout=4)).record.cells[0]
-    assert (cell.status, cell.requests, cell.errors) == (Status.OK, 4, 1)
+    assert cell.status == Status.OK
+    assert cell.requests == 4
+    assert cell.errors == 1
     assert cell.reasons == (f"1 of 4 requests: {reason}",)
     assert cell.acceptance_ratio == 0.75
-    assert (cell.ttft.count, cell.completion_tokens) == (3, 60)
+    assert cell.ttft.count == 3
+    assert cell.completion_tokens == 60
 
 
 async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(
@@ -381,7 +394,8 @@ async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(
     outcome = await sweep(server)
     assert [cell.status for cell in outcome.record.cells] == [Status.FAILED, Status.OK]
     assert outcome.record.cells[0].acceptance_ratio is None
-    assert (outcome.clean, outcome.stopped) == (False, "")
+    assert outcome.clean is False
+    assert outcome.stopped == ""
 
 
 # --- the end ---
@@ -394,7 +408,7 @@ async def test_a_server_that_goes_away_ends_the_sweep_with_what_is_measured(
         tasks.append(asyncio.create_task(server.close()))
         return refusal("going down", 503)
 
-    tasks: list[asyncio.Task[None]] = []
+    tasks = []
     server.on_request = nth(6, away)
     outcome = await sweep(server, tmp_path)
     assert (
@@ -420,18 +434,20 @@ async def test_a_directory_that_cannot_be_created_ends_the_sweep_before_it_measu
 async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    counts: list[int] = []
+    counts = []
     await run_sweep(
         PLAN,
         endpoint(server.url),
         directory=tmp_path / "new",
-        recorded=lambda _: counts.append(
+        say=lambda _: counts.append(
             len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])
         ),
     )
-    assert counts == [0, 1, 2]
+    # Two lines before the first cell, and one behind each.
+    assert counts == [0, 0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
-    assert (document["format"], document["format_version"]) == ("vllm-specdec-sweep", 2)
+    assert document["format"] == "vllm-specdec-sweep"
+    assert document["format_version"] == 2
     assert document["setup"]["temperatures"] == [0.0, 0.8]
     assert document["cells"][0]["answers"][3]["drafts"]["accepted_tokens"] == 30
     assert names_in(tmp_path / "new") == {"sweep.json"}
@@ -441,7 +457,7 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
 
 
 def user(text: str) -> Prompt:
-    return Prompt((Message("user", text),))
+    return (Message("user", text),)
 
 
 def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests() -> (
@@ -449,17 +465,18 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
 ):
     sets = load_prompts(["all"])
     assert [each.name for each in sets] == list(BUILTIN)
-    every = [prompt for each in sets for prompt in each.prompts]
+    every = [*chain.from_iterable(each.prompts for each in sets)]
     assert all(len(each.prompts) == SweepPlan(sets).requests for each in sets)
     assert len(set(every)) == len(every)
-    assert all(len(prompt.messages[0].content) < 250 for prompt in every)
+    assert all(len(prompt[0].content) < 250 for prompt in every)
 
 
 def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("\ufefffirst\n\n  second  \n", encoding="utf-8")
     (prompts,) = load_prompts([str(file)])
-    assert (prompts.name, prompts.prompts) == ("mine", (user("first"), user("second")))
+    assert prompts.name == "mine"
+    assert prompts.prompts == (user("first"), user("second"))
 
 
 def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
@@ -472,7 +489,7 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
     (prompts,) = sets = load_prompts([str(file)])
     assert prompts.prompts == (
         user("one"),
-        Prompt((Message("system", "be brief"), Message("user", "two"))),
+        (Message("system", "be brief"), Message("user", "two")),
     )
     completion = SweepPlan(sets, api="completions").request(1, prompts.prompts[1])
     assert completion.body["prompt"] == "be brief\ntwo"
@@ -487,23 +504,24 @@ def test_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:
     assert original.digest != edited.digest
 
 
-UNUSABLE = [
-    (b"\n \n", "no prompt in it"),
-    (b"\xff\xfe\x00", "not UTF-8 text"),
-    (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
-    (b'{"prompt": 3}\n', "line 1: not a prompt"),
-    (b'{"messages": []}\n', "line 1: not a prompt"),
-    (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
-    (b'{"prompt": "a"\n', "line 1: not a prompt"),
-    (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
-]
-
-
-def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "p"
-    for content, why in UNUSABLE:
-        file.write_bytes(content)
-        message = refused(ConfigError, load_prompts, [str(file)])
-        assert f'--prompts "{file}"' in message, why
-        assert why in message
-        assert "\n" not in message, why
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\n \n", "no prompt in it"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
+        (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
+        (b'{"prompt": 3}\n', "line 1: not a prompt"),
+        (b'{"messages": []}\n', "line 1: not a prompt"),
+        (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
+        (b'{"prompt": "a"\n', "line 1: not a prompt"),
+        (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
+    ],
+)
+def test_files_without_usable_prompts_are_refused(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    (tmp_path / "p").write_bytes(content)
+    message = refused(ConfigError, load_prompts, [str(tmp_path / "p")])
+    assert f'--prompts "{tmp_path / "p"}"' in message
+    assert why in message
+    assert "\n" not in message

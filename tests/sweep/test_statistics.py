@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.builders import counters
+from support.builders import counters, increase
 from vllm_specdec_exporter.commands.sweep.cell import (
     acceptance,
     acceptance_interval,
@@ -22,8 +22,7 @@ from vllm_specdec_exporter.economics.statistics import (
     t_quantile,
 )
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
-from vllm_specdec_exporter.measures.history import Delta
-from vllm_specdec_exporter.per_request.observation import DraftRecord
+from vllm_specdec_exporter.per_request.records import DraftRecord
 
 CLUSTERS = st.lists(
     st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))),
@@ -34,7 +33,9 @@ CLUSTERS = st.lists(
 
 def test_percentiles_are_interpolated() -> None:
     summary = distribution([4.0, None, 1.0, 3.0, 2.0])
-    assert summary == TimeSummary(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
+    assert summary == TimeSummary(
+        4, mean=2.5, p50=2.5, p95=pytest.approx(3.85), p99=pytest.approx(3.97)
+    )
     assert distribution([None]) == TimeSummary()
 
 
@@ -111,9 +112,11 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
         request = acceptance_interval(answers)
         records = [answer.drafts for answer in answers if answer.drafts is not None]
         draft = draft_interval(acceptance(pooled(records, 1.0, 1.0)))
-        assert (request.unit, draft.unit, draft.units) == ("request", "draft", 800)
         by_request += request.low <= 0.6 <= request.high
         by_draft += draft.low <= 0.6 <= draft.high
+    assert request.unit == "request"
+    assert draft.unit == "draft"
+    assert draft.units == 800
     assert 0.92 <= by_request / 400 <= 0.98
     # It is widened as usual traffic needs; taken for independent, drafts would cover
     # less than 0.75.
@@ -128,8 +131,10 @@ def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
     apart = [StreamedAnswer(i, i, drafts=record) for i, record in enumerate(records)]
     together = acceptance_interval(recur)
     single = acceptance_interval(apart)
-    assert (together.unit, together.units) == ("prompt", 3)
-    assert (single.unit, single.units) == ("request", 6)
+    assert together.unit == "prompt"
+    assert together.units == 3
+    assert single.unit == "request"
+    assert single.units == 6
     # Every answer was given twice, which tells nothing new.
     assert together.high - together.low > single.high - single.low
 
@@ -139,7 +144,8 @@ def test_a_single_prompt_leaves_the_requests_as_units() -> None:
         StreamedAnswer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)
     ]
     interval = acceptance_interval(answers)
-    assert (interval.unit, interval.units) == ("request", 4)
+    assert interval.unit == "request"
+    assert interval.units == 4
 
 
 @pytest.mark.parametrize(
@@ -155,9 +161,7 @@ def test_nothing_or_everything_accepted_is_no_certainty(
         for i in range(4)
     ]
     by_request = acceptance_interval(answers)
-    by_draft = draft_interval(
-        acceptance(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200))
-    )
+    by_draft = draft_interval(acceptance(increase(100, [accepted * 2.5])))
     # Wilson (1927): z^2 / (n + z^2) for 0 of n.
     assert (by_request.low, by_request.high) == pytest.approx(ends, abs=2e-4)
     # Drafts of a request resemble each other: 100 of them count as 100 / 4.3.
@@ -168,7 +172,9 @@ def test_nothing_or_everything_accepted_is_no_certainty(
 def test_records_add_up_to_positions() -> None:
     records = [DraftRecord(3, 6, 3, (1, 1, 1)), DraftRecord(2, 8, 7, (0, 0, 0, 1, 1))]
     total = pooled(records, 15.0, 2.0)
-    assert (total.drafts, total.draft_tokens, total.accepted_tokens) == (5, 14, 10)
+    assert total.drafts == 5
+    assert total.draft_tokens == 14
+    assert total.accepted_tokens == 10
     assert total.accepted_tokens_per_position == (4, 3, 2, 1)
     assert sum(total.accepted_tokens_per_position) == total.accepted_tokens
 
@@ -187,7 +193,5 @@ def test_the_engines_of_a_server_are_added_up_position_by_position() -> None:
         sample(0.0, (0.0, (0.0, 0.0)), (0.0, (0.0,))),
         sample(5.0, (10.0, (8.0, 4.0)), (6.0, (3.0,))),
     )
-    assert (increase.drafts, increase.accepted_tokens_per_position) == (
-        16.0,
-        (11.0, 4.0),
-    )
+    assert increase.drafts == 16.0
+    assert increase.accepted_tokens_per_position == (11.0, 4.0)

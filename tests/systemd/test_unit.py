@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,8 +14,9 @@ import yaml
 
 from support.commands import run, run_here
 from support.exporter import running_exporter
-from support.programs import COMMAND, find_program, simulator
-from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only
+from support.programs import COMMAND, find_program, printed, simulator
+from support.repository import ROOT, text_of
+from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only, unit_here
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -26,35 +26,17 @@ LISTEN = "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"
 MOST_EXPOSED = 15
 
 
-@pytest.fixture
-def unit(tmp_path: Path) -> Path:
-    """The unit with the program of this environment in the place of that in /opt."""
-    path = tmp_path / UNIT.name
-    path.write_text(
-        UNIT.read_text("utf-8").replace(only("ExecStart"), COMMAND), encoding="utf-8"
-    )
-    return path
-
-
-def test_systemd_finds_little_to_attack(unit: Path) -> None:
+def test_systemd_finds_little_to_attack(tmp_path: Path) -> None:
     """What remains is what an exporter needs: the network, and its own program."""
     analyze = find_program("systemd-analyze", "systemd")
-    command = [
-        analyze,
-        "security",
-        "--offline=yes",
-        "--no-pager",
-        f"--threshold={MOST_EXPOSED}",
-        unit,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout
-    assert "Overall exposure level" in done.stdout
+    flags = f"security --offline=yes --no-pager --threshold={MOST_EXPOSED}".split()
+    said = printed(analyze, *flags, unit_here(tmp_path))
+    assert "Overall exposure level" in said
 
 
 @pytest.mark.parametrize(
     "text",
-    [ENVIRONMENT.read_text("utf-8"), offered()],
+    [text_of(ENVIRONMENT), offered()],
     ids=["in force", "offered in comments"],
 )
 def test_every_variable_is_a_setting_that_the_exporter_takes(text: str) -> None:
@@ -76,7 +58,7 @@ def test_it_serves_reloads_and_ends() -> None:
     """The unit's program, settings and signals, beside a simulated vLLM."""
     argv = shlex.split(only("ExecStart"))
     assert Path(argv[0]).name == Path(COMMAND).name
-    variables = environment(ENVIRONMENT.read_text("utf-8"))
+    variables = environment(text_of(ENVIRONMENT))
     assert variables["VLLM_SPECDEC_EXPORTER_VLLM_URL"] == "http://127.0.0.1:8000"
     with simulator("--scenario", "healthy") as server:
         variables["VLLM_SPECDEC_EXPORTER_VLLM_URL"] = server
@@ -103,8 +85,7 @@ def test_a_wrong_configuration_ends_with_the_code_that_is_not_restarted() -> Non
 # --- docs/deployment.md: its commands, run with other folders
 
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+TEXT = text_of("docs/deployment.md")
 #: What makes the wheel, without its own set-up of a virtual environment: `make wheel`
 #: in Makefile.
 MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
@@ -126,25 +107,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("machine")
     for name in ("etc/systemd/system", "etc/default", "dist"):
         (folder / name).mkdir(parents=True)
-    for line in [
-        *lines("Install with pip"),
-        *(line for line in lines("As a service") if "systemctl" not in line),
-    ]:
-        command = re.sub(
-            r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/", line.removeprefix("sudo ")
-        )
-        command = re.sub(
-            r"(?<= )dist\b", f"{folder}/dist", command.replace("make wheel", MAKE_WHEEL)
-        )
-        command = re.sub(
-            r"^python3 -m hatchling",
-            f"{shlex.quote(sys.executable)} -m hatchling",
-            command,
-        )
-        done = subprocess.run(
-            command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=240
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    here = (
+        ("^sudo ", ""),
+        (r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/"),
+        ("make wheel", MAKE_WHEEL),
+        (r"(?<= )dist\b", f"{folder}/dist"),
+        ("^python3 -m hatchling", f"{shlex.quote(sys.executable)} -m hatchling"),
+    )
+    for line in (*lines("Install with pip"), *lines("As a service")):
+        command = line
+        for pattern, replacement in here:
+            command = re.sub(pattern, replacement, command)
+        if "systemctl" not in command:
+            printed("bash", "-c", command, cwd=ROOT)
     return folder
 
 
@@ -188,7 +163,7 @@ def test_the_prometheus_job_is_the_one_of_the_rules() -> None:
         "vllm-specdec-exporter": ["127.0.0.1:9850"],
         "vllm": ["127.0.0.1:8000"],
     }
-    assert "LISTEN_ADDRESS=127.0.0.1:9850" in ENVIRONMENT.read_text("utf-8")
+    assert "LISTEN_ADDRESS=127.0.0.1:9850" in text_of(ENVIRONMENT)
 
 
 def test_limits_are_those_of_the_unit() -> None:

@@ -4,15 +4,18 @@ import re
 import shlex
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "exporter" / "systemd"
+from support.programs import COMMAND
+from support.repository import ROOT, text_of
+
+FOLDER = ROOT / "exporter/systemd"
 UNIT = FOLDER / "vllm-specdec-exporter.service"
 ENVIRONMENT = FOLDER / "vllm-specdec-exporter.env"
 
 
 def only(name: str) -> str:
     """Return the value of a setting of the service, which stands there once."""
-    section = UNIT.read_text("utf-8").partition("\n[Service]\n")[2].partition("\n[")[0]
-    (value,) = re.findall(rf"^{name}=(.*)$", section, re.MULTILINE)
+    section = text_of(UNIT).partition("\n[Service]\n")[2].partition("\n[")[0]
+    (value,) = re.findall(rf"(?m)^{name}=(.*)$", section)
     return str(value)
 
 
@@ -33,6 +36,13 @@ def offered() -> str:
     """Return the environment file with the settings that it offers in comments put in
     force.
     """
-    return re.sub(
-        r"^#(?=[A-Z_]+=)", "", ENVIRONMENT.read_text("utf-8"), flags=re.MULTILINE
-    )
+    return re.sub(r"(?m)^#(?=[A-Z_]+=)", "", text_of(ENVIRONMENT))
+
+
+def unit_here(folder: Path) -> Path:
+    """Write the unit with the program of this environment in the place of that in
+    /opt.
+    """
+    path = folder / UNIT.name
+    path.write_text(text_of(UNIT).replace(only("ExecStart"), COMMAND), encoding="utf-8")
+    return path

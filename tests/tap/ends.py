@@ -154,7 +154,7 @@ class Relay:
 
     tap: Tap
     listener: Listener
-    told: list[Observation] = field(default_factory=list)  # what it observed
+    observed: list[Observation] = field(default_factory=list)  # what it observed
 
     @property
     def port(self) -> int:
@@ -211,14 +211,13 @@ async def tapping(
     config = TapConfig((HOST, port), parse_target(url), "", drain)
 
     async def trusted() -> ssl.SSLContext:
-        assert trust is not None
         return trust
 
     tap = Tap(config)
     # The process would read its trust from a file.
     tap._tls = trusted if trust is not None else None
     relay = Relay(tap, listener)
-    tap.use(Classification(), relay.told.append)
+    tap.use(Classification(), relay.observed.append)
     listener.serve(lambda *_: tap.accept(), listen)
     # Only tasks of the tap count at the end: tests have others.
     tasks = asyncio.all_tasks()
@@ -310,18 +309,18 @@ class Late:
 
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     """Let new connections of this loop be made only once `go` is set."""
-    late = Late()
+    connections = Late()
     loop = asyncio.get_running_loop()
     made = loop.create_connection
 
     async def create(*args: Any, **more: Any) -> object:
-        late.begun.set()
+        connections.begun.set()
         try:
-            await late.go.wait()
+            await connections.go.wait()
         except asyncio.CancelledError:
             more["sock"].close()  # as the loop does with a connection that is given up
             raise
         return await made(*args, **more)
 
     monkeypatch.setattr(loop, "create_connection", create)
-    return late
+    return connections

@@ -16,7 +16,7 @@ DONE = "[DONE]"
 ID = "chatcmpl-0123456789abcdef0123456789abcdef"
 
 #: As vLLM has it with ``detailed``: 4 steps of K = 3, of which one drafted 2 only.
-RECORD: dict[str, Any] = {
+RECORD = {
     "mean_acceptance_length": 2.25,
     "draft_acceptance_rate": 0.4545,
     "acceptance_histogram": [1, 1, 2, 0],
@@ -127,7 +127,7 @@ def request(
 ) -> bytes:
     """A request; underscores in header names mean dashes, ``None`` leaves one out."""
     data = body if isinstance(body, bytes) else dump(body).encode()
-    defaults: dict[str, str | None] = {"Host": "vllm:8000"}
+    defaults = {"Host": "vllm:8000"}
     if data:
         defaults |= {
             "Content_Type": "application/json",
@@ -186,6 +186,11 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
     """Return the head and the rest."""
     head, end, body = answer.partition(b"\r\n\r\n")
     return head + end, body
+
+
+def header_of(head: bytes, name: bytes) -> bytes:
+    """The value of a header in a head, empty without it; the name is in lower case."""
+    return head.lower().partition(name + b": ")[2].partition(b"\r\n")[0]
 
 
 def byte_by_byte(data: bytes) -> list[bytes]:

@@ -1,12 +1,12 @@
 """Defects of the observer: traffic passes byte for byte, and the defect is counted."""
 
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import httptools
 import pytest
 
-from tap.ends import leaves, passes, road
+from tap.ends import Road, leaves, passes
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED
 from tap.watching import Watched
 from vllm_specdec_exporter.per_request import exchange
@@ -25,7 +25,7 @@ class _NoParser:
 
 
 #: What fails, by what it is there for.
-_PLACES: dict[str, list[tuple[Any, str, Any]]] = {
+_PLACES = {
     "the request": [(exchange, "read_request", _fails)],
     "the answer": [(exchange, "read_response", _fails)],
     "an event": [(exchange, "data_of", _fails)],
@@ -54,41 +54,40 @@ _UNCOUNTED = {"an exchange", "the client's bytes", "the end"}
 
 @pytest.mark.parametrize("component", _PLACES)
 async def test_traffic_passes_whatever_fails(
-    component: str, monkeypatch: pytest.MonkeyPatch
+    built: Road, component: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Streams and other requests, on one connection and the next; connections end as
     usual.
     """
     for target, name, value in _PLACES[component]:
         monkeypatch.setattr(target, name, value)
-    async with road() as built:
-        for asked, answered in ((ASKED, STREAMED), (ASKED_PLAIN, ANSWERED_PLAIN)):
-            client, server = await built.both(asked)
-            for byte in range(0, len(answered), 97):
-                await passes(server, client, answered[byte : byte + 97])
-            await passes(client, server, ASKED_PLAIN)
-            await passes(server, client, ANSWERED_PLAIN)
-            await leaves(client, server)
-        await built.relay.becomes_quiet()
-        unobserved = built.relay.unobserved
-        if component in _UNCOUNTED:
-            assert len(built.relay.told) + sum(unobserved.values()) <= 4
-        else:
-            assert unobserved.get("internal", 0) >= 1
-            assert set(unobserved) <= {"internal"}
+    for asked, answered in ((ASKED, STREAMED), (ASKED_PLAIN, ANSWERED_PLAIN)):
+        client, server = await built.both(asked)
+        for byte in range(0, len(answered), 97):
+            await passes(server, client, answered[byte : byte + 97])
+        await passes(client, server, ASKED_PLAIN)
+        await passes(server, client, ANSWERED_PLAIN)
+        await leaves(client, server)
+    await built.relay.becomes_quiet()
+    unobserved = built.relay.unobserved
+    if component in _UNCOUNTED:
+        assert len(built.relay.observed) + sum(unobserved.values()) <= 4
+    else:
+        assert unobserved.get("internal", 0) >= 1
+        assert set(unobserved) <= {"internal"}
 
 
 async def test_a_defect_of_the_receiver_of_observations(
+    built: Road,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A defect in the receiver of observations does not affect clients."""
-    async with road() as built:
-        built.relay.tap.use(Classification(), _fails)
-        client, server = await built.both(ASKED_PLAIN)
-        await passes(server, client, ANSWERED_PLAIN)
-        await leaves(client, server)
-        await built.relay.becomes_quiet()
-        assert built.relay.unobserved == {"internal": 1}
+    built.relay.tap.use(Classification(), _fails)
+    client, server = await built.both(ASKED_PLAIN)
+    await passes(server, client, ANSWERED_PLAIN)
+    await leaves(client, server)
+    await built.relay.becomes_quiet()
+    assert built.relay.unobserved == {"internal": 1}
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
@@ -99,17 +98,17 @@ def test_a_defect_is_logged_once(
     """Once for each place, which is in the log; the text of the exception is not."""
     for target, name, value in _PLACES[component]:
         monkeypatch.setattr(target, name, value)
-    logged: set[str] = set()
-    for _ in range(2):
-        watched = Watched()
-        watched.watch.logged = logged
+    pair = Watched(), Watched()
+    pair[1].watch.logged = pair[0].watch.logged
+    for watched in pair:
         watched.client(ASKED)
         watched.server(STREAMED)
-        assert (watched.told, watched.unobserved) == ([], {"internal": 1})
-        assert watched.observer.blind
+        assert watched.observed == [], watched
+        assert watched.unobserved == {"internal": 1}, watched
+        assert watched.observer.blind, watched
         watched.close()
     (record,) = caplog.records
-    where = record.fields["error"]  # type: ignore[attr-defined]
+    where = record.fields["error"]
     assert "RuntimeError at " in where
     assert "observer.py:" in where
     assert "SECRET" not in caplog.text + repr(vars(record))

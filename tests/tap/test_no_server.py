@@ -12,11 +12,11 @@ import pytest
 from tap.ends import (
     HOST,
     PATIENCE,
+    Road,
     connect,
     late,
     passes,
     reaches,
-    road,
     serving,
     tapping,
 )
@@ -60,15 +60,17 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
     The answer to a HEAD has the same head, and no body.
     """
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
+        error = {
+            "message": f"the server cannot be reached: {ERRORS['refused']}",
+            "type": "bad_gateway",
+            "code": 502,
+        }
         for sent in (ASKED, _GET, ASKED[:30]):
             status, headers, document = await _refused(relay.port, sent)
-            assert (status, headers["Content-Type"]) == (502, "application/json"), sent
+            assert status == 502, sent
+            assert headers["Content-Type"] == "application/json", sent
             assert headers["Connection"] == "close", sent
-            assert document["error"] == {
-                "message": f"the server cannot be reached: {ERRORS['refused']}",
-                "type": "bad_gateway",
-                "code": 502,
-            }, sent
+            assert document == {"error": error}, sent
         head, _ = split(await _answered(relay.port, _GET))
         asked = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n"
         for begun in (asked, b"HEAD /", b"H", b"\r\nHEAD /"):
@@ -112,8 +114,8 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
     async with tapping(f"http://{HOST}:{port}") as relay:
         assert relay.result.upstream_errors_total == dict.fromkeys(ERRORS, 0)
         assert relay.result.unobserved_total == dict.fromkeys(UNOBSERVED, 0)
-        for _ in range(3):
-            assert (await _refused(relay.port, _GET))[0] == 502
+        statuses = [(await _refused(relay.port, _GET))[0] for _ in range(3)]
+        assert statuses == [502, 502, 502]
         async with serving(port=port) as upstream:
             client = await connect(relay.port)
             server = await reaches(client, upstream, _GET)
@@ -127,7 +129,7 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
         ] * 2
 
 
-_RAISED: list[tuple[Exception, str]] = [
+_RAISED = [
     (ConnectionRefusedError(), "refused"),
     (
         OSError(
@@ -140,7 +142,6 @@ _RAISED: list[tuple[Exception, str]] = [
     (OSError(errno.EMFILE, "too many open files"), "unreachable"),
     (socket.gaierror(-2, "name"), "unreachable"),
     (UnicodeError("label too long"), "unreachable"),
-    (RuntimeError("can't start new thread"), "unreachable"),
     (ConnectionResetError(), "reset"),
     (TimeoutError(), "timeout"),
 ]
@@ -161,6 +162,55 @@ async def test_why_there_is_no_server(
         assert relay.errors == {reason: 1}
 
 
+@pytest.mark.parametrize(
+    "raised", [AttributeError("no such field"), RuntimeError("no thread")], ids=repr
+)
+async def test_a_defect_is_not_an_unreachable_server(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    raised: Exception,
+) -> None:
+    """The client gets status 500, and the log has the traceback, once."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    async with tapping(f"http://{HOST}:8000") as relay:
+        monkeypatch.setattr(tap_module, "start_connection", fail)
+        for _ in range(2):
+            status, _, document = await _refused(relay.port, _GET)
+            assert status == 500
+            assert document["error"] == {
+                "message": f"the request was not relayed: {ERRORS['internal']}",
+                "type": "internal_server_error",
+                "code": 500,
+            }
+        assert relay.errors == {"internal": 2}
+    [record] = caplog.records
+    assert record.getMessage() == "tap failed unexpectedly"
+    assert record.exc_info is not None
+    assert record.exc_info[1] is raised
+
+
+async def test_the_log_has_the_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the words of the library; the client, who is not the operator, has only the
+    reason.
+    """
+
+    async def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    async with tapping(f"http://{HOST}:8000") as relay:
+        monkeypatch.setattr(tap_module, "start_connection", fail)
+        answer = await _answered(relay.port, _GET)
+    [record] = caplog.records
+    logged = record.fields["error"]  # type: ignore[attr-defined]
+    assert logged == f"{ERRORS['unreachable']}: [Errno -2] Name or service not known"
+    assert b"not known" not in answer
+
+
 async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clients get the answer after the time for a connection."""
     monkeypatch.setattr(tap_module, "CONNECT_SECONDS", 0.05)
@@ -177,22 +227,21 @@ async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_a_client_that_leaves_while_the_server_is_connected_to(
-    how: str, monkeypatch: pytest.MonkeyPatch
+    built: Road, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is ended as soon as it is made."""
-    async with road() as built:
-        client = await connect(built.port)
-        connecting = late(monkeypatch)
-        await client.send(_GET)
-        await connecting.begun.wait()
-        if how == "close":
-            await client.close()
-        else:
-            client.reset()
-        connecting.go.set()
-        server = await built.server.connection()
-        assert (await server.rest())[0] in (_GET, b"")
-        await server.close()
+    client = await connect(built.port)
+    connecting = late(monkeypatch)
+    await client.send(_GET)
+    await connecting.begun.wait()
+    if how == "close":
+        await client.close()
+    else:
+        client.reset()
+    connecting.go.set()
+    server = await built.server.connection()
+    assert (await server.rest())[0] in (_GET, b"")
+    await server.close()
 
 
 async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -213,7 +262,7 @@ async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             await client.close()
         assert (await _refused(relay.port, _GET))[0] == 502
         assert relay.errors == {"refused": 2}
-        assert len(relay.told) == 1
+        assert len(relay.observed) == 1
         assert relay.result.upstream == f"unix:{path}"
         assert [record.getMessage() for record in caplog.records] == [
             "tap cannot reach the server"

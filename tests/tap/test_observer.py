@@ -87,7 +87,7 @@ EXCHANGES = {
 
 
 def _result(watched: Watched) -> tuple[tuple[Observation, ...], dict[str, int], int]:
-    return tuple(watched.told), watched.unobserved, watched.watch.requests
+    return tuple(watched.observed), watched.unobserved, watched.watch.requests
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
@@ -97,8 +97,8 @@ def test_the_same_observation_whatever_the_pieces(name: str) -> None:
     """
     asked, answered = EXCHANGES[name]
     twice = observe(([asked], [answered]), ([asked], [answered]))
-    assert len(twice.told) == 2
-    assert {observation.completion_tokens for observation in twice.told} == {
+    assert len(twice.observed) == 2
+    assert {observation.completion_tokens for observation in twice.observed} == {
         9 if "usage" in answered.decode() else None
     }
     expected = _result(observe(([asked], [answered])))
@@ -109,7 +109,7 @@ def test_the_same_observation_whatever_the_pieces(name: str) -> None:
 
 
 def test_what_is_observed_of_a_stream() -> None:
-    (observation,) = observe(([ASKED], [STREAMED])).told
+    (observation,) = observe(([ASKED], [STREAMED])).observed
     assert observation.model_name == MODEL
     assert observation.temperature == 0.3
     assert observation.request_type == "chat"
@@ -118,7 +118,9 @@ def test_what_is_observed_of_a_stream() -> None:
     assert observation.completion_tokens == 9
     assert observation.state is RecordState.DETAILED
     record = observation.record
-    assert (record.drafts, record.draft_tokens, record.accepted_tokens) == (4, 11, 5)
+    assert record.drafts == 4
+    assert record.draft_tokens == 11
+    assert record.accepted_tokens == 5
     assert record.steps == {(3, 2): 2, (3, 0): 1, (2, 1): 1}
     assert observation.time == 1e9 + 100
 
@@ -129,7 +131,9 @@ def test_what_is_observed_without_a_stream() -> None:
         {key: value for key, value in RECORD.items() if not key.startswith("per_")}
     )
     body = {"model": "m", "prompt": "p"}
-    (observation,) = observe(([request(body, COMPLETIONS)], [answer(document)])).told
+    (observation,) = observe(
+        ([request(body, COMPLETIONS)], [answer(document)])
+    ).observed
     assert not observation.stream
     assert observation.temperature is None
     assert observation.request_type == "completions"
@@ -143,19 +147,20 @@ def test_times_of_a_stream() -> None:
     """
     watched = Watched()
     watched.client(ASKED[:-1])
-    watched.now = 101.0
+    watched.clock = 101.0
     watched.client(ASKED[-1:])
     watched.server(stream_head())
     # the role, two tokens, and the end of the text
     times = (101.25, 101.5, 102.0, 102.5)
     stream = events(chat_documents(("Hi", " you")))
-    for watched.now, event in zip(times, stream, strict=True):
+    for watched.clock, event in zip(times, stream, strict=True):
         # without the last chunk: the stream goes on
         watched.server(chunks([event]).removesuffix(b"0\r\n\r\n"))
-    watched.now = 110.0
+    watched.clock = 110.0
     watched.server(chunks(events([usage_chunk(tokens=6), DONE])))
-    (observation,) = watched.told
-    assert (observation.ttft_seconds, observation.tpot_seconds) == (0.5, 0.2)
+    (observation,) = watched.observed
+    assert observation.ttft_seconds == 0.5
+    assert observation.tpot_seconds == 0.2
 
 
 def test_types_and_tenants() -> None:
@@ -177,7 +182,8 @@ def test_types_and_tenants() -> None:
         watched.client(text)
         watched.server(ANSWERED_PLAIN)
     groups = [
-        (observation.request_type, observation.tenant) for observation in watched.told
+        (observation.request_type, observation.tenant)
+        for observation in watched.observed
     ]
     assert groups == [("batch", "blue"), ("tools", "other"), ("chat", "")]
 
@@ -210,20 +216,22 @@ def test_others_are_counted_only_and_hide_nothing(name: str) -> None:
     """What comes after them on the connection is observed."""
     asked, answered = _PASSING[name]
     watched = observe(([asked], [answered]), ([ASKED_PLAIN], [ANSWERED_PLAIN]))
-    assert len(watched.told) == 1
-    assert (watched.watch.requests, watched.unobserved) == (2, {})
+    assert len(watched.observed) == 1
+    assert watched.watch.requests == 2
+    assert watched.unobserved == {}
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages?beta=true"])
 def test_text_of_an_api_without_records_is_unobserved(path: str) -> None:
     """Clients of these APIs do not look like no traffic."""
     watched = observe(([request({"input": "x"}, path)], [answer({"output": []})]))
-    assert (watched.watch.requests, watched.told) == (1, [])
+    assert watched.watch.requests == 1
+    assert watched.observed == []
     assert watched.unobserved == {"route": 1}
 
 
 #: By the reason, requests and responses that are not observed.
-_UNOBSERVED: dict[str, dict[str, tuple[bytes, bytes]]] = {
+_UNOBSERVED = {
     "refused": {
         "400": (ASKED_PLAIN, answer({"error": {}}, "400 Bad Request")),
         "500": (
@@ -289,18 +297,13 @@ _UNOBSERVED: dict[str, dict[str, tuple[bytes, bytes]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("reason", "name"),
-    [(reason, name) for reason, names in _UNOBSERVED.items() for name in names],
-)
-def test_what_is_not_observed_is_counted_once_and_says_why(
-    reason: str, name: str
-) -> None:
-    asked, answered = _UNOBSERVED[reason][name]
-    for pieces in ([answered], byte_by_byte(answered)):
-        watched = observe(([asked], pieces))
-        assert watched.told == [], pieces
-        assert watched.unobserved == {reason: 1}, pieces
+@pytest.mark.parametrize("reason", _UNOBSERVED)
+def test_what_is_not_observed_is_counted_once_and_says_why(reason: str) -> None:
+    for name, (asked, answered) in _UNOBSERVED[reason].items():
+        for pieces in ([answered], byte_by_byte(answered)):
+            watched = observe(([asked], pieces))
+            assert watched.observed == [], name
+            assert watched.unobserved == {reason: 1}, name
 
 
 def test_the_state_of_the_record() -> None:
@@ -317,7 +320,7 @@ def test_the_state_of_the_record() -> None:
     watched = observe(
         *(([ASKED_PLAIN], [answer(chat_answer(record))]) for record in records)
     )
-    states = [observation.state.value for observation in watched.told]
+    states = [observation.state.value for observation in watched.observed]
     assert states == ["none", "not_drafted", "malformed", "malformed"]
 
 
@@ -357,7 +360,7 @@ def test_no_bytes_are_a_defect(odd: bytes) -> None:
         ([ASKED], [stream]),
     )
     assert watched.unobserved.keys() <= {"malformed", "refused"}
-    assert len(watched.told) + sum(watched.unobserved.values()) == 3
+    assert len(watched.observed) + sum(watched.unobserved.values()) == 3
     assert watched.watch.requests == 3
 
 
@@ -375,10 +378,9 @@ def test_pipelined_requests_are_not_observed_and_the_text_ones_are_counted() -> 
         watched.client(*parts)
         watched.server(ANSWERED_PLAIN * 2)
         watched.close()
-        assert watched.told == [], parts
-        assert (watched.watch.requests, watched.unobserved) == (2, {"connection": 2}), (
-            parts
-        )
+        assert watched.observed == [], parts
+        assert watched.watch.requests == 2, parts
+        assert watched.unobserved == {"connection": 2}, parts
 
 
 def test_too_large_requests_and_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,7 +402,7 @@ def test_too_large_requests_and_answers(monkeypatch: pytest.MonkeyPatch) -> None
         watched.server(*answered)
         assert watched.watch.held == 0, asked
     assert watched.unobserved == {"too_large": 4}
-    assert len(watched.told) == 1
+    assert len(watched.observed) == 1
 
 
 def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +425,8 @@ def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for watched in (first, *others):
         watched.client(asked[-1:])
         watched.server(ANSWERED_PLAIN)
-    assert (len(first.told), first.watch.unobserved["busy"]) == (2, 2)
+    assert len(first.observed) == 2
+    assert first.watch.unobserved["busy"] == 2
     assert first.watch.held == 0
 
 
@@ -441,12 +444,12 @@ def test_a_stream_is_whole_with_its_last_word(body: list[bytes]) -> None:
     it, none is whole.
     """
     answered = stream_head() + chunks(body)
-    (observation,) = observe(([ASKED], [answered])).told
+    (observation,) = observe(([ASKED], [answered])).observed
     done = answered.rindex(b"]") + 1
     # every place around the end, and some before: all of them take a minute
     for end in (*range(0, done - 50, 9), *range(done - 50, len(answered))):
         watched = observe(([ASKED], [answered[:end]]))
-        outcome = (watched.told, watched.unobserved, watched.watch.requests)
+        outcome = (watched.observed, watched.unobserved, watched.watch.requests)
         if end < done:
             assert outcome == ([], {"aborted": 1}, 1), end
         else:
@@ -462,7 +465,8 @@ def test_a_text_that_looks_like_the_last_word(text: str) -> None:
     answered = stream_head() + chunks(events([*chat_documents(("x", text)), DONE]))
     end = answered.index(b"DONE]")
     for cut in range(end, end + 30):
-        assert observe(([ASKED], [answered[:cut]])).unobserved == {"aborted": 1}
+        observed = observe(([ASKED], [answered[:cut]]))
+        assert observed.unobserved == {"aborted": 1}, cut
 
 
 def test_the_last_word_of_another_answer() -> None:
@@ -471,7 +475,7 @@ def test_the_last_word_of_another_answer() -> None:
     """
     for begun in (b"", stream_head(), stream_head() + b"5\r\nda", ANSWERED_PLAIN[:-1]):
         watched = observe(([ASKED], [STREAMED]), ([ASKED], [begun]))
-        assert len(watched.told) == 1, begun
+        assert len(watched.observed) == 1, begun
         assert watched.unobserved == {"aborted": 1}, begun
     plain = answer(b"\ndata: [DONE]", Content_Length="99")
     assert observe(([ASKED_PLAIN], [plain])).unobserved == {"aborted": 1}
@@ -480,7 +484,7 @@ def test_the_last_word_of_another_answer() -> None:
 def test_a_request_between_the_last_word_and_the_last_chunk() -> None:
     """It cannot be followed; the answer before it was whole."""
     watched = observe(([ASKED], [STREAMED[:-5]]), ([ASKED], []))
-    assert len(watched.told) == 1
+    assert len(watched.observed) == 1
     assert watched.unobserved == {"connection": 1}
 
 
@@ -502,16 +506,17 @@ def test_an_answer_that_ends_with_its_connection(name: str) -> None:
         watched = Watched()
         watched.client(asked)
         watched.server(*parts)
-        assert (len(watched.told), watched.observer.busy) == (0, True), parts
+        assert len(watched.observed) == 0, parts
+        assert watched.observer.busy is True, parts
         watched.server_ends()
-        (observation,) = watched.told
-        assert (watched.observer.busy, watched.watch.held) == (False, 0), parts
-        assert (observation.state, observation.completion_tokens) == (
-            RecordState.DETAILED,
-            9,
-        ), parts
+        (observation,) = watched.observed
+        assert watched.observer.busy is False, parts
+        assert watched.watch.held == 0, parts
+        assert observation.state == RecordState.DETAILED, parts
+        assert observation.completion_tokens == 9, parts
         watched.close()
-        assert (len(watched.told), watched.unobserved) == (1, {}), parts
+        assert len(watched.observed) == 1, parts
+        assert watched.unobserved == {}, parts
 
 
 @pytest.mark.parametrize("name", _UNTIL_THE_END)
@@ -532,7 +537,7 @@ def test_half_an_answer_that_would_end_with_its_connection(
         if ends:
             watched.server_ends()
         watched.close()
-        assert watched.told == [], cut
+        assert watched.observed == [], cut
         assert watched.unobserved in [{reason: 1} for reason in reasons], cut
 
 

@@ -6,9 +6,10 @@ import re
 from typing import Any
 
 from support.ports import free_port
-from tap.ends import HOST, End, Server, connect, serving
+from tap.ends import HOST, Server, connect, serving
 from tap.process import Process, numbers, process
 from tap.streams import (
+    CHAT,
     COMPLETIONS,
     DONE,
     MODEL,
@@ -20,6 +21,7 @@ from tap.streams import (
     chunk,
     chunks,
     events,
+    header_of,
     request,
     split,
     stream_head,
@@ -44,6 +46,11 @@ def _headers() -> dict[str, str | None]:
     return {name: _secret() for name in names.split()} | {
         "X_Type": f"{_secret()} of {_secret()}"
     }
+
+
+def _request(path: str = CHAT, **more: Any) -> bytes:
+    """A chat in which every text is a secret, with such headers."""
+    return request(_asked(**more), path, **_headers())
 
 
 def _asked(**more: Any) -> dict[str, Any]:
@@ -82,14 +89,7 @@ def _streamed() -> bytes:
     documents = [
         *chat_documents((_secret(), _secret())),
         chunk(
-            {
-                "tool_calls": [
-                    {
-                        "index": 0,
-                        "function": {"name": _secret(), "arguments": _secret()},
-                    }
-                ]
-            }
+            {"tool_calls": [{"function": {"name": _secret(), "arguments": _secret()}}]}
         ),
         usage_chunk(record=RECORD),
     ]
@@ -104,58 +104,40 @@ def _streamed() -> bytes:
 def _exchanges() -> list[tuple[bytes, bytes]]:
     """Requests of every outcome, and their answers; every text in them is a secret."""
     streaming = {"stream": True, "stream_options": {"include_usage": True}}
-    path = f"/v1/chat/completions?key={_secret()}"
+    path = f"{CHAT}?key={_secret()}"
     wrong = {**RECORD, "num_draft_tokens": _secret(), _secret(): 1}
     failed = events([*chat_documents()[:2], {"error": {"message": _secret()}}])
+    refused = {"error": {"message": _secret()}}
     return [
-        (
-            request(_asked(), path, **_headers()),
-            answer(_answered(), X_Secret=_secret()),
-        ),
-        (request(_asked(**streaming), path, **_headers()), _streamed()),
-        (request(_asked(stream=True), **_headers()), _streamed()),
+        (_request(path), answer(_answered(), X_Secret=_secret())),
+        (_request(path, **streaming), _streamed()),
+        (_request(stream=True), _streamed()),
         (
             request({"prompt": _secret()}, COMPLETIONS, **_headers()),
             answer(_answered()),
         ),
         (
-            request(_asked(), **_headers()),
+            _request(),
             answer(_answered(metrics={"speculative_decoding": wrong})),
         ),
-        (
-            request(_asked(), **_headers()),
-            answer(_answered(metrics={_secret(): _secret()})),
-        ),
-        (
-            request(_asked(model=_secret())),
-            answer({"error": {"message": _secret()}}, "404 Not Found"),
-        ),
-        (request(_asked(**streaming)), stream_head() + chunks(failed)),
+        (_request(), answer(_answered(metrics={_secret(): _secret()}))),
+        (_request(model=_secret()), answer(refused, "404 Not Found")),
+        (_request(**streaming), stream_head() + chunks(failed)),
         (
             request(f'{{"model": "{_secret()}'.encode()),
-            answer({"error": _secret()}, "400 Bad Request"),
+            answer({"error": _secret()}, "400 No"),
         ),
-        (
-            request(_asked(temperature=_secret())),
-            answer({"error": _secret()}, f"400 {_secret()}"),
-        ),
-        (request(_asked(n=_secret())), answer(_answered())),
-        (request(_asked()), answer(f'{{"id": "{_secret()}'.encode())),
-        (
-            request(_asked()),
-            answer(_secret().encode(), Content_Type=f"text/{_secret()}"),
-        ),
-        (request(_asked()), answer(_secret().encode(), Content_Encoding=_secret())),
+        (_request(temperature=_secret()), answer(refused, f"400 {_secret()}")),
+        (_request(n=_secret()), answer(_answered())),
+        (_request(), answer(f'{{"id": "{_secret()}'.encode())),
+        (_request(), answer(_secret().encode(), Content_Type=f"text/{_secret()}")),
+        (_request(), answer(_secret().encode(), Content_Encoding=_secret())),
         (
             request(method="GET", path=f"/{_secret()}?{_secret()}", **_headers()),
             answer({_secret(): 1}),
         ),
         (
-            request(
-                _secret().encode(),
-                f"/{_secret()}/v1/chat/completions",
-                Content_Type=_secret(),
-            ),
+            request(_secret().encode(), f"/{_secret()}{CHAT}", Content_Type=_secret()),
             answer({}),
         ),
     ]
@@ -165,19 +147,16 @@ _BROKEN = [
     lambda: b"GET /" + _secret().encode() + b" nonsense\r\n\r\n",
     lambda: _secret().encode() + b"\r\n\r\n",
     lambda: request(_asked(), Connection="Upgrade", Upgrade=_secret()),
-    lambda: request(_asked())[:-20],
+    lambda: _request()[:-20],
 ]
 
 
 async def _hold(running: Process, upstream: Server, sent: bytes, back: bytes) -> None:
     client = await connect(running.port)
     await client.send(sent)
-    server: End = await upstream.connection()
+    server = await upstream.connection()
     head = await server.read_head()
-    length = int(
-        head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0
-    )
-    await server.read(length)
+    await server.read(int(header_of(head, b"content-length") or 0))
     await server.send(back)
     assert await client.read(len(split(back)[0])) == split(back)[0]
     if b"0\r\n\r\n" in back:
@@ -186,25 +165,27 @@ async def _hold(running: Process, upstream: Server, sent: bytes, back: bytes) ->
     await server.close()
 
 
+PAGES = [
+    "/metrics",
+    "/api/v1/snapshot",
+    "/config",
+    "/",
+    "/-/healthy",
+    "/-/ready",
+    "/nothing",
+]
+
+
 async def _told(running: Process) -> dict[str, str]:
     """All that it tells, by where."""
-    places = (
-        "/metrics",
-        "/api/v1/snapshot",
-        "/config",
-        "/",
-        "/-/healthy",
-        "/-/ready",
-        "/nothing",
-    )
-    texts = {
-        path: (await asyncio.to_thread(running.exporter.get, path)).text
-        for path in places
-    }
-    accept = {"Accept": "application/openmetrics-text"}
-    texts["openmetrics"] = (
-        await asyncio.to_thread(running.exporter.get, "/metrics", **accept)
-    ).text
+
+    async def text(path: str, **headers: str) -> str:
+        answered = await asyncio.to_thread(running.exporter.get, path, **headers)
+        return answered.text
+
+    texts = {path: await text(path) for path in PAGES}
+    accept = "application/openmetrics-text"
+    texts["openmetrics"] = await text("/metrics", Accept=accept)
     return {**texts, "log": running.exporter.log()}
 
 

@@ -55,7 +55,7 @@ async def _service(
     port = free_port()
     config = TapConfig((HOST, port), parse_target(url), drain_seconds=0.0, **more)
     service = Tap(config, upstream or UpstreamConfig())
-    observed: list[Observation] = []
+    observed = []
     service.use(Classification(), observed.append)
     await service.open()
     try:
@@ -143,33 +143,37 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
 
 
 async def test_which_servers_are_trusted(
-    authority: Authority, stranger: Authority
+    authority: Authority, stranger: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By their authority, name and time, unless no check is wanted; clients of others
-    get the reason.
+    get the reason, and the log has the cause.
     """
     trusting = UpstreamConfig(ca_file=str(authority.file))
-    cases = [
-        (server_side(authority.issue("vllm.test")), trusting, "vllm.test", True),
-        (
-            server_side(stranger.issue("x.test")),
-            UpstreamConfig(insecure_skip_verify=True),
-            "",
-            True,
-        ),
-        (server_side(stranger.issue(HOST)), trusting, "", False),
-        (server_side(authority.issue("elsewhere.test")), trusting, "", False),
-        (server_side(authority.issue(HOST)), trusting, "vllm.test", False),
-        (server_side(authority.issue(HOST, expired=True)), trusting, "", False),
-        (None, trusting, "", False),
-    ]
-    for tls, config, name, trusted in cases:
+    stranger_tls = server_side(stranger.issue(HOST))
+    for tls, config, name in (
+        (server_side(authority.issue("vllm.test")), trusting, "vllm.test"),
+        (stranger_tls, UpstreamConfig(insecure_skip_verify=True), ""),
+    ):
+        async with (
+            serving(tls=tls) as upstream,
+            _service(upstream.url, config, server_name=name) as (_, port, _),
+        ):
+            await _is_answered(port, upstream)
+    here = server_side(authority.issue(HOST))
+    elsewhere = server_side(authority.issue("elsewhere.test"))
+    expired = server_side(authority.issue(HOST, expired=True))
+    refused = {
+        "unable to get local issuer": (stranger_tls, ""),
+        "IP address mismatch": (elsewhere, ""),
+        "Hostname mismatch": (here, "vllm.test"),
+        "certificate has expired": (expired, ""),
+        "the server does not speak TLS at this port": (None, ""),
+    }
+    for cause, (tls, name) in refused.items():
+        caplog.clear()
         async with serving(tls=tls) as upstream:
             url = upstream.url.replace("http://", "https://")
-            async with _service(url, config, server_name=name) as (service, port, _):
-                if trusted:
-                    await _is_answered(port, upstream)
-                    continue
+            async with _service(url, trusting, server_name=name) as (service, port, _):
                 client = await connect(port)
                 await client.send(ASKED)
                 if tls is None:
@@ -177,10 +181,73 @@ async def test_which_servers_are_trusted(
                     await server.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                     await server.close()
                 answer, _ = await client.rest()
-                assert answer.startswith(b"HTTP/1.1 502 "), (tls, name)
-                assert b"the TLS handshake failed" in answer, (tls, name)
+                assert answer.startswith(b"HTTP/1.1 502 "), cause
+                assert b"the TLS handshake failed" in answer, cause
                 await client.close()
-                assert service.result().upstream_errors_total["tls"] == 1, (tls, name)
+                assert service.result().upstream_errors_total["tls"] == 1, cause
+                assert cause in _logged_error(caplog), cause
+
+
+def _logged_error(caplog: pytest.LogCaptureFixture) -> str:
+    """The field `error` of the only warning."""
+    [record] = [line for line in caplog.records if line.levelno >= logging.WARNING]
+    return str(record.fields["error"])  # type: ignore[attr-defined]
+
+
+async def test_a_server_that_closes_within_the_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is a failed handshake: the address was reached."""
+    async with serving() as upstream:
+        url = upstream.url.replace("http://", "https://")
+        async with _service(url) as (service, port, _):
+            client = await connect(port)
+            await client.send(ASKED)
+            server = await upstream.connection()
+            await server.close()
+            assert b"the TLS handshake failed" in (await client.rest())[0]
+            await client.close()
+            assert service.result().upstream_errors_total["tls"] == 1
+    assert "the server closed the connection" in _logged_error(caplog)
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+async def test_a_server_that_wants_a_certificate(
+    authority: Authority, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    """Clients get a 502 that says what failed, also with TLS 1.3, where the server
+    rejects the tap only after the tap's side of the handshake.
+    """
+    tls = server_side(authority.issue(HOST), clients=authority)
+    tls.maximum_version = ssl.TLSVersion[version]
+    with socket.create_server((HOST, 0)) as listener:
+
+        def reject() -> None:
+            # In a thread: asyncio closes the connection before it sends the alert.
+            accepted, _ = listener.accept()
+            with accepted.dup() as connection:
+                with pytest.raises(ssl.SSLError):
+                    tls.wrap_socket(accepted, server_side=True)
+                # Closed with unread bytes it would be reset, and the alert be lost.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):
+                    pass
+
+        rejecting = asyncio.create_task(asyncio.to_thread(reject))
+        url = f"https://{HOST}:{listener.getsockname()[1]}"
+        trusting = UpstreamConfig(ca_file=str(authority.file))
+        async with _service(url, trusting) as (service, port, observed):
+            client = await connect(port)
+            await client.send(ASKED)
+            answer, how = await client.rest()
+            await rejecting
+            await client.close()
+            assert answer.startswith(b"HTTP/1.1 502 ")
+            assert b"the TLS handshake failed" in answer
+            assert how == "end"
+            assert service.result().upstream_errors_total["tls"] == 1
+            assert not observed
+    assert "ALERT" in _logged_error(caplog)
 
 
 async def test_trust_that_is_replaced(

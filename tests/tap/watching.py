@@ -19,15 +19,15 @@ class Watched:
     """One connection that is looked at, and what was told of it."""
 
     classification: Classification = field(default_factory=Classification)
-    now: float = 100.0  # what the clock says
-    told: list[Observation] = field(default_factory=list)
+    clock: float = 100.0
+    observed: list[Observation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.watch = ObservationContext(
-            self.told.append,
+            self.observed.append,
             self.classification,
-            lambda: self.now,
-            lambda: 1e9 + self.now,
+            lambda: self.clock,
+            lambda: 1e9 + self.clock,
         )
         self.observer = Observer(self.watch)
 

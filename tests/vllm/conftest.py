@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -139,21 +138,14 @@ def server(servers: Servers) -> VllmServer:
 @contextlib.contextmanager
 def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
     """Run an exporter beside a server, which it is told the speculation of."""
-    speculation = ()
+    upstream = [
+        f"--vllm.url={server.url}",
+        *(f"--window={window}" for window in WINDOWS),
+    ]
+    upstream += [f"--poll.interval={POLL_INTERVAL}s", "--poll.timeout=900ms"]
     if server.speculation:
-        speculation = ("--spec.config", json.dumps(server.speculation))
-    with running_exporter(
-        "--vllm.url",
-        server.url,
-        "--poll.interval",
-        f"{POLL_INTERVAL}s",
-        "--poll.timeout",
-        "900ms",
-        *chain.from_iterable(("--window", window) for window in WINDOWS),
-        *speculation,
-        *flags,
-        fast=False,
-    ) as running:
+        upstream.append(f"--spec.config={json.dumps(server.speculation)}")
+    with running_exporter(*upstream, *flags, fast=False) as running:
         yield running
 
 
@@ -163,13 +155,9 @@ def tap(server: VllmServer, *flags: str) -> Iterator[tuple[int, RunningExporter]
     exporter.
     """
     port = free_port()
-    asked = (
-        "--tap.listen-address",
-        f"{HOST}:{port}",
-        "--requests.type-header",
-        "X-Request-Type",
-    )
-    with exporter(server, *asked, *flags) as running:
+    listens = f"--tap.listen-address={HOST}:{port}"
+    types = "--requests.type-header=X-Request-Type"
+    with exporter(server, listens, types, *flags) as running:
         yield port, running
 
 
@@ -181,7 +169,7 @@ def scrape_when(
     """
     return running.wait_for(
         lambda metrics: metrics if condition(metrics) else None, within=240
-    )  # type: ignore[return-value]
+    )
 
 
 def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
@@ -196,7 +184,7 @@ def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
 
 def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, float]:
     """Return the values of a name by a label that tells its series apart."""
-    sums: dict[str, float] = {}
+    sums = {}
     for series, value in metrics.values(name, **labels).items():
         key = dict(series).get(label, "")
         sums[key] = sums.get(key, 0.0) + value
@@ -208,7 +196,7 @@ def watched(running: RunningExporter) -> Iterator[list[Metrics]]:
     """Scrape an exporter four times a second for as long as the block runs: it has to
     answer each time.
     """
-    scrapes: list[Metrics] = []
+    scrapes = []
     end = threading.Event()
 
     def watch() -> None:

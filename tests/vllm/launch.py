@@ -33,11 +33,11 @@ importlib.metadata.version = lambda name: version(
 forking = multiprocessing.get_context("fork")
 multiprocessing.get_context = lambda _=None: forking
 
-import vllm.entrypoints.openai.api_server  # noqa: E402  # type: ignore[import-not-found]
-import vllm.v1.engine.core  # noqa: E402  # type: ignore[import-not-found]
-import vllm.v1.worker.cpu_worker  # noqa: E402, F401  # type: ignore[import-not-found]
-from prometheus_client import values  # noqa: E402  # type: ignore[import-not-found]
-from vllm.entrypoints.cli.main import main  # noqa: E402  # type: ignore[import-not-found]
+import vllm.entrypoints.openai.api_server  # noqa: E402
+import vllm.v1.engine.core  # noqa: E402
+import vllm.v1.worker.cpu_worker  # noqa: E402, F401
+from prometheus_client import values  # noqa: E402
+from vllm.entrypoints.cli.main import main  # noqa: E402
 
 if os.waitpid(making, 0)[1]:
     sys.exit("no models were made")

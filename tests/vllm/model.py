@@ -9,15 +9,15 @@ matrix.
 
 from pathlib import Path
 
-import torch  # type: ignore[import-not-found]
-from tokenizers import (  # type: ignore[import-not-found]
+import torch
+from tokenizers import (
     Tokenizer,
     decoders,
     models,
     pre_tokenizers,
     trainers,
 )
-from transformers import (  # type: ignore[import-not-found]
+from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,

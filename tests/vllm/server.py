@@ -117,8 +117,6 @@ class Launcher:
 
     def start(self, arguments: Sequence[str], log: Path) -> int:
         """Start a server and return the ID of its process, which leads a group."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([arguments, str(log)]) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -309,7 +307,7 @@ class Ask:
 
     def body(self) -> bytes:
         """Return it as JSON."""
-        body: dict[str, object] = {
+        body = {
             "model": MODEL_NAME,
             "max_tokens": self.max_tokens,
             "ignore_eos": True,
@@ -460,6 +458,16 @@ class Truth:
     def acceptance(self) -> float:
         return self.accepted_tokens / self.draft_tokens
 
+    @property
+    def counters(self) -> list[int]:
+        """What the exporter's counters must say, in the order of `COUNTERS`."""
+        return [
+            self.drafts,
+            self.draft_tokens,
+            self.accepted_tokens,
+            self.completion_tokens,
+        ]
+
 
 def truth(answers: Iterable[Told]) -> Truth:
     """Add the records up: the sums equal the server's counters, with tokens accepted
@@ -476,14 +484,11 @@ def truth(answers: Iterable[Told]) -> Truth:
         # Missing when the request had no draft at all.
         steps = record.get("per_step_accepted") or ()
         drafted = sum(record.get("per_step_drafted") or ())
-        for accepted, drafts in enumerate(record["acceptance_histogram"]):
-            assert steps.count(accepted) == drafts, (
-                f"a record contradicts itself: {record}"
-            )
+        histogram = record["acceptance_histogram"]
+        counts = [steps.count(accepted) for accepted in range(len(histogram))]
+        assert (counts, drafted) == (histogram, record["num_draft_tokens"]), record
+        for accepted, drafts in enumerate(histogram):
             per_draft[accepted] += drafts
-        assert drafted == record["num_draft_tokens"], (
-            f"a record contradicts itself: {record}"
-        )
     return Truth(
         sum(answer.tokens or 0 for answer in answers),
         sum(record["num_spec_steps"] for record in records),

@@ -37,10 +37,8 @@ DRAFTERS = {"good": 0.0, "poor": 0.4}
 REQUESTS = {"good": (8, 72), "poor": (8, 24)}
 # A minute of a tiny server's life is little: less than in production must do.
 THRESHOLDS = (
-    "--threshold",
-    "advice_minimum_drafts=100",
-    "--threshold",
-    "measurement_minimum_requests=8",
+    "--threshold=advice_minimum_drafts=100",
+    "--threshold=measurement_minimum_requests=8",
 )
 WINDOW = "5m"
 
@@ -119,9 +117,8 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
 
 def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Trial:
     """Send requests past an exporter that knows the baseline."""
-    with exporter(
-        server, "--baseline.file", str(baseline), "--log.interval", "0s", *THRESHOLDS
-    ) as running:
+    flags = (f"--baseline.file={baseline}", "--log.interval=0s", *THRESHOLDS)
+    with exporter(server, *flags) as running:
         scrape_when(running, lambda scrape: scrape.value("up") == 1)
         answers = traffic(server, requests, tokens)
         drafts = truth(answers).drafts
@@ -190,7 +187,8 @@ def test_payoff_goes_by_the_speedup_that_the_clients_saw(
         verdict = "marginal"
     else:
         verdict = "beneficial"
-    assert (payoff["speedup"], payoff["verdict"]) == (speedup, verdict)
+    assert payoff["speedup"] == speedup
+    assert payoff["verdict"] == verdict
 
 
 def test_a_good_drafter_gains_far_more_than_a_poor_one(story: Story) -> None:

@@ -92,12 +92,9 @@ class NgramStory:
 #: The published levels, for n-gram's own are so low that a mean over both temperatures
 #: stays above them.
 RUBRIC = (
-    "--threshold",
-    "poor_acceptance_ratio=0.4",
-    "--threshold",
-    "healthy_acceptance_ratio=0.6",
-    "--threshold",
-    "optimal_acceptance_ratio=0.7",
+    "--threshold=poor_acceptance_ratio=0.4",
+    "--threshold=healthy_acceptance_ratio=0.6",
+    "--threshold=optimal_acceptance_ratio=0.7",
 )
 
 
@@ -255,9 +252,6 @@ def test_acceptance_collapses_with_the_temperature_and_is_poor(
     greedy_ratio = ngram_story.greedy.scrape.value("acceptance_ratio", window=WHOLE)
     hot_ratio = ngram_story.hot.value("acceptance_ratio", window=RECENT)
     drafts = ngram_story.hot.value("window_drafts", window=RECENT)
-    assert greedy_ratio is not None
-    assert hot_ratio is not None
-    assert drafts is not None
     assert greedy_ratio > 0.4
     assert hot_ratio < 0.02
     assert drafts > 0
@@ -301,19 +295,20 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
     # polls.
     highest = ngram_story.both.truth.completion_tokens / POLL_INTERVAL
     of_successor = 0
-    for scrape in ngram_story.restarting:
+    for number, scrape in enumerate(ngram_story.restarting):
         for name, labels, value in all_series(scrape):
-            assert 0 <= value < math.inf, (name, labels)
+            row = (number, name, labels)
+            assert 0 <= value < math.inf, row
             if name.endswith("_per_second"):
-                assert value <= highest, (name, labels)
+                assert value <= highest, row
             if name.endswith("_ratio") and not name.startswith("break_even"):
-                assert value <= 1, (name, labels)
+                assert value <= 1, row
         if not is_up(scrape) or scrape.value("num_speculative_tokens") != 2:
             continue
         of_successor += 1
         for window in WINDOWS:
             drafts = scrape.value("window_drafts", window=window) or 0
-            assert drafts <= (scrape.value("drafts_total") or 0), window
+            assert drafts <= (scrape.value("drafts_total") or 0), (number, window)
     assert of_successor
 
 
@@ -360,13 +355,7 @@ def test_counters_equal_the_records(observation: Observation) -> None:
     """Each by itself, by position, and as the histogram of accepted tokens."""
     sums = observation.truth
     increases = [observation.increase("engine", name) for name in COUNTERS]
-    expected = (
-        sums.drafts,
-        sums.draft_tokens,
-        sums.accepted_tokens,
-        sums.completion_tokens,
-    )
-    assert increases == [{"0": value} for value in expected]
+    assert increases == [{"0": value} for value in sums.counters]
     positions = observation.increase("position", "accepted_tokens_per_position_total")
     assert positions == {
         str(n): accepted for n, accepted in enumerate(sums.accepted_per_position)
@@ -391,7 +380,7 @@ def test_counters_equal_the_records(observation: Observation) -> None:
 def test_measures_of_the_whole_window_equal_the_records(
     observation: Observation,
 ) -> None:
-    published: dict[str, float] = {}
+    published = {}
     for name in MEASURES:
         value = observation.scrape.value(name, window=WHOLE)
         if value is not None:
@@ -448,10 +437,4 @@ def test_rates_are_over_the_span_of_the_window(observation: Observation) -> None
     scrape = observation.scrape
     span = scrape.value("window_span_seconds", window=WHOLE) or 0
     rates = [(scrape.value(name, window=WHOLE) or 0) * span for name in RATES]
-    expected = [
-        sums.drafts,
-        sums.draft_tokens,
-        sums.accepted_tokens,
-        sums.completion_tokens,
-    ]
-    assert rates == pytest.approx(expected, rel=1e-9)
+    assert rates == pytest.approx(sums.counters, rel=1e-9)

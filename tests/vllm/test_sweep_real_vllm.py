@@ -19,17 +19,8 @@ K = 4
 REQUESTS = 8
 TOKENS = 32
 GRID = (
-    "--temperature",
-    "0,1",
-    "--concurrency",
-    "1,4",
-    "--prompts",
-    "code",
-    "--requests",
-    str(REQUESTS),
-    "--max-tokens",
-    str(TOKENS),
-    "--ignore-eos",
+    f"--temperature 0,1 --concurrency 1,4 --prompts code --requests {REQUESTS} "
+    f"--max-tokens {TOKENS} --ignore-eos --json"
 )
 
 
@@ -52,7 +43,7 @@ def generated(server: VllmServer) -> float:
 def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> SweepStory:
     out = tmp_path_factory.mktemp("out") / "sweep"
     generated_before = generated(server)
-    done = run("sweep", server.url, "--out", str(out), *GRID, "--json")
+    done = run("sweep", server.url, *f"--out {out} {GRID}".split())
     cells = json.loads((out / "sweep.json").read_text("utf-8"))["cells"]
     return SweepStory(done, cells, generated(server) - generated_before)
 
@@ -60,23 +51,23 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:
     for concurrency in (1, 4):
         cold, hot = (cell for cell in story.cells if cell["concurrency"] == concurrency)
-        assert (cold["temperature"], hot["temperature"]) == (0.0, 1.0), concurrency
+        assert cold["temperature"] == 0.0, concurrency
+        assert hot["temperature"] == 1.0, concurrency
         lowest = cold["acceptance_interval"]
         highest = hot["acceptance_interval"]
         assert lowest["unit"] == "request", concurrency
         assert lowest["low"] > highest["high"] + 0.2, concurrency
     assert story.outcome.code == 0
-    document: Any = json.loads(story.outcome.out)
+    document = json.loads(story.outcome.out)
     assert len(document["conclusions"]) == 2
-    for sentence in document["conclusions"]:
-        assert "acceptance falls from " in sentence
+    assert all("acceptance falls from " in text for text in document["conclusions"])
 
 
 def test_counters_and_records_agree_exactly(story: SweepStory) -> None:
     for cell in story.cells:
         assert cell["status"] == "ok", cell["reasons"]
         counters = cell["counters"]
-        assert counters == cell["records"]
+        assert counters == cell["records"], cell
         assert counters["draft_tokens"] > 0, cell
         assert len(counters["position_acceptance_ratio"]) == K, cell
         assert cell["generated_tokens"] == REQUESTS * TOKENS, cell

@@ -22,12 +22,14 @@ from support.programs import eventually
 from webconfig.pki import Pki, serial_of
 
 #: What a web configuration says for TLS with the files of `Pki`.
-TLS: Mapping[str, Any] = {"cert_file": "server.pem", "key_file": "server.key"}
-MUTUAL: Mapping[str, Any] = {
+TLS = {"cert_file": "server.pem", "key_file": "server.key"}
+HTTPS = {"tls_server_config": TLS}
+MUTUAL = {
     **TLS,
     "client_auth_type": "RequireAndVerifyClientCert",
     "client_ca_file": "clients.pem",
 }
+MUTUAL_HTTPS = {"tls_server_config": MUTUAL}
 
 
 def write(path: Path, document: Mapping[str, Any] | str) -> Path:
@@ -103,8 +105,15 @@ def address_of(exporter: RunningExporter) -> tuple[str, int]:
     return host, int(port)
 
 
+def tls_socket(
+    exporter: RunningExporter, context: ssl.SSLContext, **more: Any
+) -> ssl.SSLSocket:
+    """Connect over TLS, with `more` as `SSLContext.wrap_socket` has it."""
+    raw = socket.create_connection(address_of(exporter), timeout=60)
+    return context.wrap_socket(raw, server_hostname="127.0.0.1", **more)
+
+
 def shown(exporter: RunningExporter, context: ssl.SSLContext) -> int:
     """The serial number of the certificate that the exporter shows."""
-    raw = socket.create_connection(address_of(exporter), timeout=30)
-    with context.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+    with tls_socket(exporter, context) as connection:
         return serial_of(connection.getpeercert(binary_form=True) or b"")

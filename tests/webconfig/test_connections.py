@@ -14,10 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import Surroundings
+from faults.rig import Surroundings, get
 from support.exporter import RunningExporter
 from support.programs import eventually
-from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded, write
+from webconfig.https import (
+    HTTPS,
+    MUTUAL_HTTPS,
+    address_of,
+    ask,
+    client_context,
+    guarded,
+    tls_socket,
+    write,
+)
 from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
@@ -36,25 +45,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 def test_a_session_resumed(shared: Pki) -> None:
     """A client that resumes a session is still who it was, and only that."""
-    with guarded(shared, {"tls_server_config": MUTUAL}) as exporter:
+    with guarded(shared, MUTUAL_HTTPS) as exporter:
         context = client_context(shared, shared.clients.issue("prometheus.example"))
         # In TLS 1.3, the ticket to resume a session comes after the handshake.
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         session = None
-        reused = []
+        connected = []
         for _ in range(2):
-            raw = socket.create_connection(address_of(exporter), timeout=30)
-            with context.wrap_socket(
-                raw, server_hostname="127.0.0.1", session=session
-            ) as connection:
-                connection.sendall(
-                    b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-                )
-                assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            with tls_socket(exporter, context, session=session) as connection:
+                connection.sendall(get("/-/ready", "Connection: close"))
+                connected.append((connection.recv(12), connection.session_reused))
                 session = connection.session
-                reused.append(connection.session_reused)
 
-    assert reused == [False, True]
+    assert connected == [(b"HTTP/1.1 200", False), (b"HTTP/1.1 200", True)]
 
 
 def test_sigterm_with_open_connections(pki: Pki) -> None:
@@ -62,7 +65,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
     end.
     """
     with (
-        guarded(pki, {"tls_server_config": TLS}) as exporter,
+        guarded(pki, HTTPS) as exporter,
         contextlib.ExitStack() as stack,
     ):
         raw = [
@@ -76,7 +79,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
             )
             for connection in raw[2:]
         ]
-        idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(ASKED)
         assert idle.recv(1000).startswith(b"HTTP/1.1 200")
         asking.sendall(b"GET /metrics HTTP/1.1\r\nHo")
         # until the server has read what came
@@ -88,7 +91,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
 
 
 RELOADED = "web configuration reloaded"
-ASKED = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+ASKED = get("/-/ready")
 STAGES = ("connected", "has the server's hello", "finished its handshake")
 
 
@@ -96,10 +99,7 @@ def _client(
     exporter: RunningExporter, context: ssl.SSLContext, stage: str
 ) -> ssl.SSLSocket:
     """Connect, and go as far as `stage`."""
-    raw = socket.create_connection(address_of(exporter), timeout=60)
-    client = context.wrap_socket(
-        raw, server_hostname="127.0.0.1", do_handshake_on_connect=False
-    )
+    client = tls_socket(exporter, context, do_handshake_on_connect=False)
     if stage == STAGES[1]:
         client.setblocking(False)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -125,7 +125,7 @@ def _answer(client: ssl.SSLSocket) -> bytes:
 def test_clients_that_may_come_in_no_more(pki: Pki) -> None:
     """However far a client had come when its CA was withdrawn, it gets no answer."""
     with (
-        guarded(pki, {"tls_server_config": MUTUAL}) as exporter,
+        guarded(pki, MUTUAL_HTTPS) as exporter,
         contextlib.ExitStack() as stack,
     ):
         clients = {}
@@ -151,7 +151,7 @@ def test_clients_that_still_may(pki: Pki) -> None:
     """
     context = client_context(pki, pki.clients.issue("prometheus.example"))
     with (
-        guarded(pki, {"tls_server_config": MUTUAL}) as exporter,
+        guarded(pki, MUTUAL_HTTPS) as exporter,
         contextlib.ExitStack() as stack,
     ):
         clients = {
@@ -176,7 +176,7 @@ def test_plain_connections_end_where_tls_begins(pki: Pki) -> None:
     ):
         # until the server has accepted it
         time.sleep(0.2)
-        write(pki.folder / "web.yml", {"tls_server_config": MUTUAL})
+        write(pki.folder / "web.yml", MUTUAL_HTTPS)
         eventually(lambda: exporter.log_lines(RELOADED), 90)
         with contextlib.suppress(ConnectionError):
             plain.sendall(ASKED)
@@ -216,7 +216,7 @@ def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
 def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
     """A disk that does not answer holds up neither requests nor the end."""
     surroundings = Surroundings(tmp_path)
-    with guarded(pki, {"tls_server_config": TLS}, env=surroundings.env) as exporter:
+    with guarded(pki, HTTPS, env=surroundings.env) as exporter:
         surroundings.hang(pki.folder / "server.key")
         eventually(lambda: surroundings.hangs)
         assert ask(exporter, "/metrics", client_context(pki)).status == 200

@@ -15,9 +15,8 @@ from webconfig.pki import Pki
 
 
 def _context(pki: Pki, **settings: Any) -> ssl.SSLContext:
-    tls = parse({"tls_server_config": {**TLS, **settings}}, str(pki.folder)).tls
-    assert tls is not None
-    return make_context(tls)
+    document = {"tls_server_config": {**TLS, **settings}}
+    return make_context(parse(document, str(pki.folder)).tls)
 
 
 def _handshake(

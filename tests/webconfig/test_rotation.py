@@ -17,7 +17,7 @@ import yaml
 
 from support.exporter import RunningExporter
 from support.programs import eventually
-from webconfig.https import MUTUAL, TLS, ask, client_context, guarded, shown, write
+from webconfig.https import HTTPS, MUTUAL, ask, client_context, guarded, shown, write
 from webconfig.pki import Pki, hashed
 from webconfig.test_connections import REFUSED
 
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.full
 
 #: Seconds within which a change is in force, however busy the machine is.
 SOON = 90.0
-HTTPS = {"tls_server_config": TLS}
 
 
 def _shown(exporter: RunningExporter, pki: Pki) -> int:
@@ -87,11 +86,11 @@ class TestCertificates:
         exporter, pki = serving
         reloads = len(exporter.log_lines("web configuration reloaded"))
         with _hammered(exporter, pki) as wrong:
-            for _ in range(2):
+            for number in range(2):
                 pki.renew()
                 new = pki.serial()
                 eventually(lambda new=new: _shown(exporter, pki) == new, SOON)
-                assert {_shown(exporter, pki) for _ in range(10)} == {new}
+                assert {_shown(exporter, pki) for _ in range(10)} == {new}, number
             assert len(exporter.log_lines("web configuration reloaded")) == reloads + 2
         assert wrong == []
 
@@ -123,7 +122,7 @@ class TestCertificates:
             "basic_auth_users": {"alice": hashed("one", 4).replace("$04", "$15")},
         }
         with guarded(pki, document) as exporter:
-            statuses: list[int] = []
+            statuses = []
             threads = [
                 threading.Thread(
                     target=lambda n=n: statuses.append(
@@ -159,7 +158,7 @@ def test_half_a_file(pki: Pki) -> None:
             path.write_text(f"# {number}\ntls_server_config: {{}}\n")
             time.sleep(0.4)
             path.write_text(f"# {number}\n{yaml.safe_dump(users)}")
-            assert _status(exporter) == 401
+            assert _status(exporter) == 401, number
             time.sleep(0.4)
         eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
         lines = exporter.log_lines("web configuration reloaded")

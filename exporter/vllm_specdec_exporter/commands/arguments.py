@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ..config import files
 from ..config.options import ConfigError, Option, gather
-from ..config.values import parse_duration
+from ..config.values import mask_url, parse_duration, parse_target
 from ..judgement.messages import encode_message
 from ..publish.terminal import escape_controls, printable
 from ..settings.option_table import OPTIONS
@@ -28,6 +28,8 @@ T = TypeVar("T")
 _BY_NAME = {option.name: option for option in OPTIONS}
 #: The option that the one argument of these commands stands for.
 URL = _BY_NAME["vllm.url"]
+#: Parsers of addresses, which may have a password.
+_OF_ADDRESSES = (URL.parse, parse_target)
 DEFAULT_URL = "".join(URL.default or "")
 #: The options of `serve` that say how to reach a server.
 SERVER_OPTIONS = (
@@ -92,10 +94,7 @@ def values_of_one_server(
     """
     flags = dict(vars(args))
     if args.url is not None:
-        try:
-            URL.parse(args.url)
-        except ValueError as error:
-            raise ConfigError(f'URL "{URL.mask(args.url)}": {error}') from error
+        parsed("URL", args.url, URL.parse)
         flags["vllm.url"] = [args.url]
     values, _ = gather(options, flags, os.environ, None)
     if len(values["vllm.url"]) > 1:
@@ -120,11 +119,14 @@ def parse_moment(text: str, now: float) -> float:
 
 
 def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
-    """Return the value of a flag; a ValueError of `parse` becomes a ConfigError."""
+    """Return the value of a flag; a ValueError of `parse` becomes a ConfigError, which
+    shows no password of an address.
+    """
     try:
         return parse(text)
     except ValueError as error:
-        shown = json.dumps(text, ensure_ascii=False)
+        shown = mask_url(text) if parse in _OF_ADDRESSES else text
+        shown = json.dumps(shown, ensure_ascii=False)
         raise ConfigError(f"{flag} {shown}: {error}") from error
 
 

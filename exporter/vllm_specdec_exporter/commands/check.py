@@ -9,7 +9,6 @@ result of a running exporter instead, which covers more time and single requests
 import argparse
 import asyncio
 import base64
-import json
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ from msgspec.structs import replace
 from .. import __version__
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError, add_flags, gather
-from ..config.values import duration, format_duration, mask_url, parse_target
+from ..config.values import duration, format_duration, parse_target
 from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.quality import QualityLevel
@@ -196,20 +195,19 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
     """Return the result of a running exporter; ConfigError for flags of no use with it,
     or SnapshotError.
     """
-    useful = [option for option in OPTIONS if option.name in _OF_EXPORTER]
-    useless = {option.name: option.flag for option in OPTIONS if option not in useful}
-    del useless[cli.URL.name]
-    useless |= {"url": "URL", "duration": "--for"}
+    useful = []
+    useless = {"url": "URL", "duration": "--for"}
+    for option in OPTIONS:
+        if option.name in _OF_EXPORTER:
+            useful.append(option)
+        elif option is not cli.URL:
+            useless[option.name] = option.flag
     for name, flag in useless.items():
         if vars(args)[name] is not None:
             raise ConfigError(
                 f"{flag} does not go with --exporter, which has its own settings"
             )
-    try:
-        target = parse_target(args.exporter)
-    except ValueError as error:
-        shown = json.dumps(mask_url(args.exporter), ensure_ascii=False)
-        raise ConfigError(f"--exporter {shown}: {error}") from error
+    target = cli.parsed("--exporter", args.exporter, parse_target)
     if target.socket:
         raise ConfigError(
             "--exporter: an exporter listens on no Unix socket; allowed: "

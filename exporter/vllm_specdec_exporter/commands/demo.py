@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from msgspec import Struct
 
 from ..client import SnapshotError, get_metrics
@@ -57,9 +57,12 @@ _MIN_INTERVAL = 0.5
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhd])\b")
-#: Ranges, subqueries and offsets of an expression, but not the windows in the names of
-#: recorded series.
-_IN_EXPRESSION = re.compile(r"(?<=\[)[\dsmhd:]+(?=\])|(?<=offset )\d+[smhd]")
+#: The durations of a rule file: ranges, subqueries and offsets of its expressions, and
+#: the times of its rules; but not the windows in the names of recorded series.
+_IN_RULES = re.compile(
+    r"(?<=\[)[\dsmhd:]+(?=\])|(?<=offset )\d+[smhd]"
+    r"|(?<= for: )\d+[smhd]|(?<= keep_firing_for: )\d+[smhd]|(?<= interval: )\d+[smhd]"
+)
 
 #: Folders of alert rules: in the installed package, or in the source tree.
 _RULE_FOLDERS = (
@@ -89,17 +92,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or exited; 2 bad usage."
     )
     scenario = "Scenario of the simulator."
-    add_flag(parser, "--scenario NAME", scenario, "tour", choices=SCENARIOS)
-    add_flag(parser, "--speed X", "Simulated seconds per second.", "1")
-    add_flag(
-        parser,
+    add = partial(add_flag, parser)
+    add("--scenario NAME", scenario, "tour", choices=SCENARIOS)
+    add("--speed X", "Simulated seconds per second.", "1")
+    add(
         "--for DURATION",
         "Stop after this time. Default: never.",
         parse=duration(0.0),
         dest="duration",
     )
-    add_flag(
-        parser,
+    add(
         "--every DURATION",
         "Interval of the summary lines.",
         default="5s",
@@ -173,22 +175,23 @@ def _programs(folder: Path, scenario: str, speed: str) -> list[Program]:
     return programs
 
 
+_PROMETHEUS = """\
+global: {{scrape_interval: 5s, evaluation_interval: 5s}}
+rule_files: [rules/*.yml]
+scrape_configs:
+- job_name: vllm
+  static_configs: [targets: ["{host}:{ports[0]}"]]
+- job_name: vllm-specdec-exporter
+  static_configs: [targets: ["{host}:{ports[1]}"]]
+alerting:
+  alertmanagers:
+  - static_configs: [targets: ["{host}:{ports[3]}"]]
+"""
+
+
 def _prometheus(executable: str, ports: list[int], folder: Path) -> Program:
-
-    def at(port: int) -> list[dict[str, list[str]]]:
-        return [{"targets": [f"{_HOST}:{port}"]}]
-
-    document = {
-        "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
-        "rule_files": ["rules/*.yml"],
-        "scrape_configs": [
-            {"job_name": "vllm", "static_configs": at(ports[0])},
-            {"job_name": "vllm-specdec-exporter", "static_configs": at(ports[1])},
-        ],
-        "alerting": {"alertmanagers": [{"static_configs": at(ports[3])}]},
-    }
     config = folder / "prometheus.yml"
-    config.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
+    config.write_text(_PROMETHEUS.format(host=_HOST, ports=ports), "utf-8")
     rules = folder / "rules"
     rules.mkdir()
     source = next(filter(Path.is_dir, _RULE_FOLDERS), rules)
@@ -314,30 +317,29 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
     if scenario == "tour":
         print(_TOUR)
     urls = {program.name: program.url for program in programs}
-    for program in programs:
-        print(f"  {program.name:<16}{program.url}{program.page}")
+    lines = {program.name: f"{program.url}{program.page}" for program in programs}
     for name, package in _PACKAGES.items():
-        if name not in urls:
-            install = f"Debian and Ubuntu: apt-get install {package}"
-            print(f"  {name:<16}not installed ({install})")
+        install = f"Debian and Ubuntu: apt-get install {package}"
+        lines.setdefault(name, f"not installed ({install})")
+    # As this program was called.
+    command = sys.argv[0]
+    if command.endswith(".py"):
+        command = f"{sys.executable} -m {__package__.partition('.')[0]}"
     if "Prometheus" in urls:
-        note = f"durations in the rules are divided by {_SPEEDUP}"
-        print(f"  {'alerts':<16}in Prometheus, under Alerts ({note})")
-        print(f"  {'dashboards':<16}{_command()} dashboards --out DIR")
-        note = f"with {urls['Prometheus']} as its Prometheus data source"
-        print(f"  {'':<16}to import into a Grafana {note}")
+        lines["alerts"] = (
+            "in Prometheus, under Alerts (durations in the rules are divided by "
+            f"{_SPEEDUP})"
+        )
+        lines["dashboards"] = (
+            f"{command} dashboards --out DIR\n{'':<18}to import into a Grafana with "
+            f"{urls['Prometheus']} as its Prometheus data source"
+        )
+    for name, text in lines.items():
+        print(f"  {name:<16}{text}")
     metrics = f"{urls['exporter']}/metrics"
     print(f"\n  try: curl -s {metrics} | grep -E 'payoff|speedup|recommendation'")
     server = urls["simulated vLLM"]
-    print(f"       {_command()} check {server} {shlex.join(_SIMULATED)}\n")
-    sys.stdout.flush()
-
-
-def _command() -> str:
-    """Return the command that started this program."""
-    if sys.argv[0].endswith(".py"):
-        return f"{sys.executable} -m {__package__.partition('.')[0]}"
-    return sys.argv[0]
+    print(f"       {command} check {server} {shlex.join(_SIMULATED)}\n", flush=True)
 
 
 def _watch(
@@ -407,21 +409,17 @@ def _summary(exporter: str) -> str:
 
 
 def _line(engine: EngineResult) -> str:
-    parts = [str(engine.activity.state or "unknown")]
-    if engine.payoff.verdict is not None:
-        parts[0] = headline(engine.payoff)
-        if engine.payoff.speedup is not None:
-            parts[0] += f" {engine.payoff.speedup:.2f}x"
-        parts.append(to_do(engine))
-    if engine.quality.level is not None:
-        parts.append(f"acceptance {engine.quality.level}")
+    payoff = engine.payoff
+    if payoff.verdict is None:
+        return f"{engine.activity.state or 'unknown'}, {engine.activity.reason}"
+    verdict = headline(payoff)
+    if payoff.speedup is not None:
+        verdict += f" {payoff.speedup:.2f}x"
+    parts = [verdict, to_do(engine), f"acceptance {engine.quality.level}"]
     measures = engine.window(engine.judged_window)
-    if measures is not None and measures.mean_acceptance_length is not None:
-        if measures.acceptance_ratio is not None:
-            parts.append(f"{measures.acceptance_ratio:.0%}")
+    if measures is not None and measures.acceptance_ratio is not None:
+        parts.append(f"{measures.acceptance_ratio:.0%}")
         parts.append(f"mean acceptance length {measures.mean_acceptance_length:.2f}")
-    elif engine.activity.state is not None:
-        parts.append(engine.activity.reason)
     return ", ".join(parts)
 
 
@@ -441,15 +439,4 @@ def faster_rules(text: str, factor: float) -> str:
     """Return a rule file with all durations divided by `factor`, so that alerts fire
     sooner.
     """
-    document: dict[str, Any] = yaml.safe_load(text)
-    for group in document["groups"]:
-        if "interval" in group:
-            group["interval"] = faster(group["interval"], factor)
-        for rule in group["rules"]:
-            rule["expr"] = _IN_EXPRESSION.sub(
-                lambda match: faster(match[0], factor), rule["expr"]
-            )
-            for key in ("for", "keep_firing_for"):
-                if key in rule:
-                    rule[key] = faster(rule[key], factor)
-    return yaml.safe_dump(document)
+    return _IN_RULES.sub(lambda match: faster(match[0], factor), text)

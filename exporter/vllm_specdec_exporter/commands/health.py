@@ -30,8 +30,6 @@ class ProbeResult(Struct, frozen=True):
 
     alive: bool  # whether the exporter is alive
     text: str  # one line for the output
-    #: Whether the exporter has responded, so that no other address or scheme is tried.
-    is_final: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,53 +74,41 @@ def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> ProbeRes
     turned on and off at run time.
     """
     host, port = address
-    results = []
+    problems = []
     for name in loopback_hosts(host):
         for tls in (True, False) if may_be_tls else (False,):
-            result = _request(name, port, tls=tls, end=end)
-            if result.is_final:
-                return result
-            results.append(result)
-    return results[0]
-
-
-def _request(host: str, port: int, *, tls: bool, end: float) -> ProbeResult:
-    scheme = "https" if tls else "http"
-    url = f"{scheme}://{format_address(host, port)}/-/healthy"
-    try:
-        with socket.create_connection((host, port), _left(end)) as connection:
-            if tls:
-                response = _exchange_tls(connection, end)
+            scheme = "https" if tls else "http"
+            url = f"{scheme}://{format_address(name, port)}/-/healthy"
+            # Another address or scheme is tried only where no exporter has responded.
+            try:
+                alive, text = _request(name, port, tls=tls, end=end)
+            except TimeoutError:
+                problems.append(f"{url}: no response within {TIMEOUT_SECONDS:g} s")
+            except (OSError, UnicodeError) as error:  # the latter: no valid host name
+                why = getattr(error, "strerror", None) or error
+                problems.append(f"{url}: {why}")
             else:
-                response = _exchange(connection, end)
-    except TimeoutError:
-        return ProbeResult(
-            alive=False, text=f"{url}: no response within {TIMEOUT_SECONDS:g} s"
-        )
-    except (OSError, UnicodeError) as error:  # the latter for an invalid host name
-        return ProbeResult(
-            alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}"
-        )
+                return ProbeResult(alive=alive, text=f"{url}: {text}")
+    return ProbeResult(alive=False, text=problems[0])
+
+
+def _request(host: str, port: int, *, tls: bool, end: float) -> tuple[bool, str]:
+    """Return whether the exporter is alive, and its words; OSError without any."""
+    with socket.create_connection((host, port), _left(end)) as connection:
+        if tls:
+            response = _exchange_tls(connection, end)
+        else:
+            response = _exchange(connection, end)
     if response is None:
-        return ProbeResult(
-            alive=True,
-            text=f"{url}: alive; it requires a client certificate",
-            is_final=True,
-        )
-    return _parse(url, response)
-
-
-def _parse(url: str, response: bytes) -> ProbeResult:
+        return True, "alive; it requires a client certificate"
     head, _, body = response.decode("utf-8", "replace").partition("\r\n\r\n")
     words = head.split("\r\n", 1)[0].split(" ", 2)
     if not words[0].startswith("HTTP/1.") or len(words) < 2:
-        return ProbeResult(alive=False, text=f"{url}: not an HTTP response")
+        raise OSError("not an HTTP response")
     text = body.strip().partition("\n")[0]
     if words[1] != "200":
-        return ProbeResult(
-            alive=False, text=f"{url}: status {words[1]}: {text}", is_final=True
-        )
-    return ProbeResult(alive=True, text=f"{url}: {text or 'healthy'}", is_final=True)
+        return False, f"status {words[1]}: {text}"
+    return True, text or "healthy"
 
 
 def _exchange(connection: socket.socket, end: float) -> bytes:

@@ -9,6 +9,8 @@ import yaml
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _INTEGER = "tag:yaml.org,2002:int"
+#: Of keys that would get the name `None`, or `True` for a word such as `on`.
+_NO_NAMES = frozenset({"tag:yaml.org,2002:null", "tag:yaml.org,2002:bool"})
 #: Limit of its characters: one of 309 digits cannot be converted to a float.
 _MAX_INTEGER = 200
 
@@ -18,8 +20,8 @@ class YAMLTextError(ValueError):
 
 
 class Strict:
-    """Mix-in for PyYAML's loaders: no aliases, no key twice in a mapping, no half
-    characters.
+    """Mix-in for PyYAML's loaders: no aliases, no key twice in a mapping or that is no
+    name, no half characters.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -33,6 +35,10 @@ class Strict:
         node = super().compose_mapping_node(anchor)  # type: ignore[misc]
         keys = set()
         for key, _ in node.value:
+            if key.tag in _NO_NAMES:
+                raise _refusal(
+                    "a key that means null, true or false without quotes", key
+                )
             if isinstance(key, yaml.ScalarNode) and key.value in keys:
                 raise _refusal("a key for the second time", key)
             keys.add(str(key.value))

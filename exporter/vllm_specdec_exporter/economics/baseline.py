@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .equal_load import MAX_BLOCKS, FinishedRequests, uncertainty_of_mean
+from .equal_load import MAX_BLOCKS, Block, FinishedRequests, uncertainty_of_mean
+from .latency_sums import LATENCIES
 from .statistics import Uncertainty
 
 #: Format of the file; the number rises with incompatible changes.
@@ -30,7 +31,6 @@ RECORDED_BLOCKS = 2 * MAX_BLOCKS
 _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
-LATENCIES = Latencies.__struct_fields__
 
 
 _LOAD = attrgetter("requests_running")
@@ -60,9 +60,9 @@ class LoadBucket(Struct, frozen=True):
     generation_tokens: _Amount  # tokens generated meanwhile
     requests: _Amount  # requests that finished meanwhile
     latencies: Latencies  # of those requests
-    #: Requests and their seconds per output token in each block of time, in order;
-    #: empty in older files.
-    blocks: tuple[tuple[_Amount, _Amount], ...] = ()
+    #: Of requests and their seconds per output token, in the order of time; empty in
+    #: older files.
+    blocks: tuple[Block, ...] = ()
 
     @classmethod
     def of_interval(
@@ -76,8 +76,13 @@ class LoadBucket(Struct, frozen=True):
             generation_tokens=tokens,
             requests=finished.count,
             latencies=latencies,
-            blocks=((finished.count, finished.sum),),
+            blocks=(Block(finished.count, finished.sum),),
         )
+
+    @property
+    def time_per_output_token(self) -> Histogram:
+        """Of its requests; without observations where the server has none."""
+        return self.latencies.time_per_output_token or Histogram()
 
     @property
     def uncertainty(self) -> Uncertainty:
@@ -85,15 +90,12 @@ class LoadBucket(Struct, frozen=True):
 
         Without blocks, as in older files, requests that ran together count as one.
         """
-        per_token = self.latencies.time_per_output_token or Histogram()
         requests = FinishedRequests(
-            count=max(1.0, per_token.count),
+            count=max(1.0, self.time_per_output_token.count),
             at_a_time=self.requests_running,
-            spread=per_token.spread,
+            spread=self.time_per_output_token.spread,
         )
-        # The file has the requests first.
-        blocks = [(seconds, finished) for finished, seconds in self.blocks]
-        return uncertainty_of_mean(blocks, requests, max_blocks=RECORDED_BLOCKS)
+        return uncertainty_of_mean(self.blocks, requests, max_blocks=RECORDED_BLOCKS)
 
     @property
     def generation_tokens_per_second(self) -> float:

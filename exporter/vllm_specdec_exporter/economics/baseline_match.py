@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,7 +19,13 @@ from msgspec.structs import replace
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .equal_load import FinishedRequests, speedup_interval, uncertainty_of_mean
+from .equal_load import (
+    Block,
+    FinishedRequests,
+    speedup_interval,
+    uncertainty_of_mean,
+)
+from .latency_sums import LATENCIES, latencies_between
 from .statistics import Interval, Uncertainty
 
 if TYPE_CHECKING:
@@ -29,11 +35,10 @@ QUANTILES = (0.5, 0.95, 0.99)
 #: Largest share of the requests in the bucket that a quantile lies in: within one that
 #: has most of them, a quantile is too inaccurate for a ratio.
 _COARSE = 0.5
-_NAMES = Latencies.__struct_fields__
-#: The latency that a speedup is of.
-_PACE = "time_per_output_token"
 #: Load buckets of a baseline near a load, with weights that add up to 1.
 _WeightedBuckets = tuple[tuple[float, "LoadBucket"], ...]
+#: Before any request. A latency that only appears later counts from here.
+_NO_REQUESTS = Latencies(*(Histogram() for _ in LATENCIES))
 
 
 class LatencyRatio(Struct, frozen=True):
@@ -71,6 +76,13 @@ class Measured(Struct, frozen=True):
     baseline_tokens_per_second: float | None = None
     latency_ratios: tuple[LatencyRatio, ...] = ()
 
+    @property
+    def interval(self) -> Interval | None:
+        """The speedup with its interval; ``None`` if it cannot be measured."""
+        if self.speedup is None:
+            return None
+        return Interval(self.speedup, self.speedup_low, self.speedup_high)
+
 
 class BaselineComparison(Struct, frozen=True):
     """Requests finished since the last counter reset, and the baseline at their load.
@@ -78,9 +90,9 @@ class BaselineComparison(Struct, frozen=True):
     Cumulative.
     """
 
-    latencies: Latencies = Latencies()  # of these requests
+    latencies: Latencies = _NO_REQUESTS  # of these requests
     #: Of as many requests in the baseline, at the same loads.
-    baseline_latencies: Latencies = Latencies()
+    baseline_latencies: Latencies = _NO_REQUESTS
     #: Sums over requests of the logarithm of their load over the baseline's, where it
     #: is above and where it is below that.
     load_above: float = 0.0
@@ -98,6 +110,7 @@ class BaselineComparison(Struct, frozen=True):
         self,
         before: Latencies | None,
         after: Latencies | None,
+        *,
         load: float,
         seconds: float,
         baseline: Baseline,
@@ -109,7 +122,7 @@ class BaselineComparison(Struct, frozen=True):
         sums = nothing
         if self.baseline is baseline:
             sums = self
-        finished = increase(before, after)
+        finished = latencies_between(before, after)
         buckets = baseline.at(load)
         if finished is None or not buckets:
             return sums
@@ -126,18 +139,16 @@ class BaselineComparison(Struct, frozen=True):
         seconds: float,
     ) -> BaselineComparison:
         """Add finished requests; ValueError if their histogram has other buckets."""
-        latencies: dict[str, Histogram | None] = {}
-        expected: dict[str, Histogram | None] = {}
-        for name in _NAMES:
-            latencies[name] = getattr(self.latencies, name)
-            expected[name] = getattr(self.baseline_latencies, name)
+        latencies: dict[str, Histogram] = {}
+        expected: dict[str, Histogram] = {}
+        for name in LATENCIES:
             latency: Histogram | None = getattr(finished, name)
             of_one = _latency_of_one_request(name, buckets)
             if latency is None or of_one is None or not latency.count:
                 continue
-            times = latency.count / of_one.count
-            latencies[name] = (latencies[name] or Histogram()).plus(latency)
-            expected[name] = (expected[name] or Histogram()).plus(of_one, times)
+            latencies[name] = getattr(self.latencies, name).plus(latency)
+            of_baseline: Histogram = getattr(self.baseline_latencies, name)
+            expected[name] = of_baseline.plus(of_one, latency.count / of_one.count)
         requests = 0.0
         if finished.time_per_output_token:
             requests = finished.time_per_output_token.count
@@ -149,8 +160,8 @@ class BaselineComparison(Struct, frozen=True):
         gap = requests * math.log(load / baseline_load)
         return replace(
             self,
-            latencies=Latencies(**latencies),
-            baseline_latencies=Latencies(**expected),
+            latencies=replace(self.latencies, **latencies),
+            baseline_latencies=replace(self.baseline_latencies, **expected),
             load_above=self.load_above + max(0.0, gap),
             load_below=self.load_below + min(0.0, gap),
             load=self.load + requests * load,
@@ -170,24 +181,39 @@ class BaselineComparison(Struct, frozen=True):
         pairs = zip_longest(self.requests_by_bucket, added, fillvalue=0.0)
         return tuple(map(sum, pairs))
 
-
-def increase(before: Latencies | None, after: Latencies | None) -> Latencies | None:
-    """Return the latencies of requests that finished between two samples; ``None`` if
-    not known.
-    """
-    if before is None or after is None:
-        return None
-    increases: dict[str, Histogram] = {}
-    for name in _NAMES:
-        earlier: Histogram | None = getattr(before, name)
-        later: Histogram | None = getattr(after, name)
-        if earlier is None or later is None:
-            continue
-        finished = later.since(earlier)
-        if finished is None:
+    def since(self, earlier: BaselineComparison) -> BaselineComparison | None:
+        """Return what finished since an earlier sample; ``None`` if the sums restarted
+        between both.
+        """
+        if earlier.baseline is not None and earlier.baseline is not self.baseline:
             return None
-        increases[name] = finished
-    return Latencies(**increases)
+        latencies = latencies_between(earlier.latencies, self.latencies)
+        expected = latencies_between(
+            earlier.baseline_latencies, self.baseline_latencies
+        )
+        if latencies is None or expected is None:
+            return None
+        requests = zip_longest(
+            self.requests_by_bucket, earlier.requests_by_bucket, fillvalue=0.0
+        )
+        return BaselineComparison(
+            latencies=latencies,
+            baseline_latencies=expected,
+            load_above=self.load_above - earlier.load_above,
+            load_below=self.load_below - earlier.load_below,
+            load=self.load - earlier.load,
+            requests_by_bucket=tuple(last - first for last, first in requests),
+            baseline_tokens=self.baseline_tokens - earlier.baseline_tokens,
+            seconds=self.seconds - earlier.seconds,
+            baseline=self.baseline,
+        )
+
+    @property
+    def block(self) -> Block:
+        """What its requests took per output token, and what it took in the baseline."""
+        taken = self.latencies.time_per_output_token or Histogram()
+        expected = self.baseline_latencies.time_per_output_token or Histogram()
+        return Block(weight=expected.sum, seconds=taken.sum)
 
 
 def _latency_of_one_request(name: str, buckets: _WeightedBuckets) -> Histogram | None:
@@ -204,62 +230,42 @@ def _latency_of_one_request(name: str, buckets: _WeightedBuckets) -> Histogram |
 
 
 def measured_speedup(
-    first: BaselineComparison | None,
-    last: BaselineComparison | None,
-    minimum: float,
-    between: Sequence[BaselineComparison | None] = (),
+    matches: Sequence[BaselineComparison | None], minimum: float
 ) -> Measured:
-    """Return the speedup between two samples without a reset, from at least `minimum`
-    finished requests.
+    """Return the speedup from the first of these samples to the last, from at least
+    `minimum` finished requests.
 
-    The samples `between` them divide the time into blocks.
+    Between two of them lies a block of time, without a counter reset.
     """
-    if first is None or last is None:
+    if not matches or matches[0] is None or matches[-1] is None:
         return Measured()
-    if first.baseline is not None and first.baseline is not last.baseline:
+    window = matches[-1].since(matches[0])
+    if window is None:
         return Measured()
     ratios: list[LatencyRatio] = []
-    measured = Measured()
-    for name in _NAMES:
-        taken, expected = _finished_between(first, last, name)
-        if taken is None or expected is None or taken.count < minimum:
-            continue
-        ratios += _quantiles(name, taken, expected)
-        if name == _PACE and taken.sum > 0 and expected.sum > 0:
-            speedup = _speedup(first, last, between)
-            measured = Measured(
-                speedup.value, speedup.low, speedup.high, requests=taken.count
-            )
-    seconds = last.seconds - first.seconds
-    if measured.speedup is not None and seconds > 0:
-        rate = (last.baseline_tokens - first.baseline_tokens) / seconds
-        measured = replace(measured, baseline_tokens_per_second=rate)
-    return replace(measured, latency_ratios=tuple(ratios))
-
-
-def _finished_between(
-    first: BaselineComparison, last: BaselineComparison, name: str
-) -> tuple[Histogram | None, Histogram | None]:
-    """Return a latency of what finished between two samples, and the baseline's."""
-    return (
-        _increase_of(getattr(first.latencies, name), getattr(last.latencies, name)),
-        _increase_of(
-            getattr(first.baseline_latencies, name),
-            getattr(last.baseline_latencies, name),
-        ),
+    for name in LATENCIES:
+        taken: Histogram | None = getattr(window.latencies, name)
+        expected: Histogram | None = getattr(window.baseline_latencies, name)
+        if taken and expected and taken.count >= minimum:
+            ratios += _quantiles(name, taken, expected)
+    measured = Measured(latency_ratios=tuple(ratios))
+    per_token = window.latencies.time_per_output_token
+    block = window.block
+    enough = per_token is not None and per_token.count >= minimum
+    if per_token is None or not enough or block.seconds <= 0 or block.weight <= 0:
+        return measured
+    speedup = _speedup(window, per_token, matches)
+    rate: float | None = None
+    if window.seconds > 0:
+        rate = window.baseline_tokens / window.seconds
+    return replace(
+        measured,
+        speedup=speedup.value,
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        requests=per_token.count,
+        baseline_tokens_per_second=rate,
     )
-
-
-def _increase_of(
-    earlier: Histogram | None, later: Histogram | None
-) -> Histogram | None:
-    """Return an increase, ``None`` if nothing finished."""
-    finished = later
-    if earlier is not None and later is not None:
-        finished = later.since(earlier)
-    if finished is not None and finished.count > 0:
-        return finished
-    return None
 
 
 def _quantiles(name: str, taken: Histogram, expected: Histogram) -> list[LatencyRatio]:
@@ -276,51 +282,47 @@ def _quantiles(name: str, taken: Histogram, expected: Histogram) -> list[Latency
 
 
 def _speedup(
-    first: BaselineComparison,
-    last: BaselineComparison,
-    between: Sequence[BaselineComparison | None],
+    window: BaselineComparison,
+    per_token: Histogram,
+    matches: Sequence[BaselineComparison | None],
 ) -> Interval:
-    taken, expected = _finished_between(first, last, _PACE)
-    assert taken is not None
-    assert expected is not None
+    """Return the speedup of a window; `per_token` is its time per output token."""
+    sums = [match.block for match in matches if match is not None]
     blocks = []
-    earlier = first
-    for later in (*between, last):
-        if later is None or later.baseline is not last.baseline:
-            continue
-        in_block, of_baseline = _finished_between(earlier, later, _PACE)
-        earlier = later
-        if in_block is not None and of_baseline is not None:
-            blocks.append((in_block.sum, of_baseline.sum))
-    load = (last.load - first.load) / taken.count
-    requests = FinishedRequests(taken.count, load, taken.spread)
+    for earlier, later in pairwise(sums):
+        block = later.plus(earlier, -1.0)
+        # Otherwise the sums restarted between both.
+        if block.weight >= 0 and block.seconds >= 0:
+            blocks.append(block)
+    load = window.load / per_token.count
+    requests = FinishedRequests(per_token.count, load, per_token.spread)
+    expected = window.block.weight
     return speedup_interval(
-        expected.sum / taken.sum,
+        expected / per_token.sum,
         (
             uncertainty_of_mean(blocks, requests),
-            *_uncertainties_of_baseline(first, last, expected.sum),
+            *_uncertainties_of_baseline(window, expected),
         ),
         gaps=(
-            (last.load_above - first.load_above) / taken.count,
-            (last.load_below - first.load_below) / taken.count,
+            window.load_above / per_token.count,
+            window.load_below / per_token.count,
         ),
     )
 
 
 def _uncertainties_of_baseline(
-    first: BaselineComparison, last: BaselineComparison, expected: float
+    window: BaselineComparison, expected: float
 ) -> Iterator[Uncertainty]:
     """Yield how well the expected seconds are known by each bucket of the baseline."""
-    if last.baseline is None:
+    if window.baseline is None:
         return
-    ends = zip_longest(last.requests_by_bucket, first.requests_by_bucket, fillvalue=0.0)
-    for bucket, (requests_at_end, requests_at_begin) in zip(
-        last.baseline.buckets, ends, strict=False
+    # Without requests there are no buckets.
+    for bucket, requests in zip(
+        window.baseline.buckets, window.requests_by_bucket, strict=False
     ):
-        per_token = bucket.latencies.time_per_output_token or Histogram()
-        requests = requests_at_end - requests_at_begin
-        if requests <= 0 or per_token.mean is None:
+        mean = bucket.time_per_output_token.mean
+        if requests <= 0 or mean is None:
             continue
-        share = requests * per_token.mean / expected
+        share = requests * mean / expected
         uncertainty = bucket.uncertainty
         yield Uncertainty(share**2 * uncertainty.variance, uncertainty.freedom)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from itertools import filterfalse
 from operator import attrgetter
 from statistics import mean
 
@@ -62,9 +61,9 @@ class StepTime(Struct, frozen=True):
     cell: str = ""
 
     @property
-    def place(self) -> tuple[bool, object]:
+    def place(self) -> object:
         """What repeats of one measurement have in common."""
-        return self.k > 0, self.cell or (self.batch, self.context)
+        return self.cell or (self.batch, self.context)
 
     @property
     def plain(self) -> StepTime:
@@ -132,13 +131,6 @@ class StepTimeFit(Struct, frozen=True):
         )
 
 
-_BATCH = attrgetter("batch")
-_K = attrgetter("k")
-_SECONDS = attrgetter("seconds")
-_CONTEXT_TOKENS = attrgetter("context")
-_ALL_FEATURES = attrgetter("features")
-
-
 def _picked(values: Sequence[float], used: Sequence[int]) -> tuple[float, ...]:
     return tuple(map(values.__getitem__, used))
 
@@ -148,8 +140,12 @@ def _product(coefficients: Sequence[float], features: Sequence[float]) -> float:
 
 
 def _batch_range(rows: Sequence[StepTime]) -> tuple[float, float]:
-    batches = list(map(_BATCH, rows))
+    batches = [row.batch for row in rows]
     return min(batches), max(batches)
+
+
+def _mean_context(rows: Sequence[StepTime]) -> float:
+    return mean(row.context for row in rows)
 
 
 def _differ(batches: tuple[float, float]) -> bool:
@@ -171,7 +167,7 @@ def _free_fit(
     used = [_FIXED]
     if _differ(_batch_range(plain)):
         used.append(_REQUEST)
-        contexts = set(map(_CONTEXT_TOKENS, plain))
+        contexts = [row.context for row in plain]
         if max(contexts) > _CONTEXTS_DIFFER * max(1.0, min(contexts)):
             used.append(_CONTEXT)
     # Some drafts are shorter than K, so that means of one K differ a little.
@@ -206,7 +202,7 @@ def _fitted(rows: Sequence[StepTime], used: Sequence[int]) -> StepTimeFit | None
     it is collinear.
     """
     features = [_picked(row.features, used) for row in rows]
-    fitted = list(map(_SECONDS, rows))
+    fitted = [row.seconds for row in rows]
     solution: LeastSquares | None = None
     squares = 0.0
     for _ in range(_ITERATIONS):
@@ -251,10 +247,13 @@ def _check(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
 
 
 def _check_plain_steps(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
-    plain = sorted(filterfalse(_K, rows), key=attrgetter("batch", "seconds"))
+    plain = [row for row in rows if not row.k]
+    plain.sort(key=attrgetter("batch", "seconds"))
+    smallest = plain[0]
+    largest = plain[-1]
     ends = (
-        f"{plain[0].seconds:.3g} s at a batch of {plain[0].batch:.3g}, "
-        f"{plain[-1].seconds:.3g} s at {plain[-1].batch:.3g}"
+        f"{smallest.seconds:.3g} s at a batch of {smallest.batch:.3g}, "
+        f"{largest.seconds:.3g} s at {largest.batch:.3g}"
     )
     if fit.coefficients[_FIXED] <= 0:
         raise CalibrationError(
@@ -264,7 +263,7 @@ def _check_plain_steps(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
     # What a request more adds, at the mean context.
     slope = [0.0] * len(_FEATURES)
     slope[_REQUEST] = 1.0
-    slope[_CONTEXT] = mean(map(_CONTEXT_TOKENS, rows))
+    slope[_CONTEXT] = _mean_context(rows)
     if _product(fit.coefficients, slope) < -fit.reach(slope):
         raise CalibrationError(
             "the step time without speculation does not rise with the batch "
@@ -279,7 +278,8 @@ def _without_negative(fit: StepTimeFit, rows: Sequence[StepTime]) -> StepTimeFit
     while True:
         # The worst first, by the time that it takes in a typical step: without it the
         # others may be above 0.
-        typical = map(mean, zip(*map(_ALL_FEATURES, rows), strict=True))
+        columns = zip(*(row.features for row in rows), strict=True)
+        typical = map(mean, columns)
         seconds = list(map(operator.mul, fit.coefficients, typical))
         if min(seconds) >= 0:
             return fit
@@ -308,17 +308,15 @@ def calibrate(
     with speculation, and its interval includes the plain time at the nearest measured
     batch. Otherwise provenance and `batches` are left to the caller.
     """
-    drafting = list(filter(_K, rows))
-    plain = list(filterfalse(_K, rows))
+    drafting = [row for row in rows if row.k]
+    plain = [row for row in rows if not row.k]
     if not plain:
         raise CalibrationError("no step time was measured without speculation")
     if not drafting:
         raise CalibrationError("no step time was measured with speculation")
     plain_batches = _batch_range(plain)
     batches = _batch_range(drafting)
-    too_large = plain_batches[0] > REACH * batches[0]
-    too_small = plain_batches[1] * REACH < batches[1]
-    extrapolated = too_large or too_small
+    extrapolated = _is_extrapolated(plain_batches, batches)
     if extrapolated and not _differ(plain_batches):
         raise CalibrationError(
             "step times were measured without speculation only at a batch size of "
@@ -328,26 +326,43 @@ def calibrate(
     free = _free_fit(rows, plain, drafting, constant=method in _CONSTANT)
     _check(free, rows)
     fit = _without_negative(free, rows)
-    uncertainty = UNCERTAINTY
+    profile = replace(
+        _profile(fit.coefficients, method, name),
+        context_tokens=_mean_context(rows),
+        typical_k=max(1, round(drafting[0].k)),
+    )
+    errors = [UNCERTAINTY, largest_error(profile, rows)]
     for row in drafting:
         # Setting a coefficient to 0 moves the cost as well.
         moved = abs(math.log(fit.cost(row) / free.cost(row)))
-        uncertainty = max(uncertainty, math.expm1(moved + free.reach_of_cost(row)))
-        if extrapolated:
-            error = _extrapolation_error(fit, row, plain_batches)
-            uncertainty = max(uncertainty, error)
-    provenance = ""
+        errors.append(math.expm1(moved + free.reach_of_cost(row)))
     if extrapolated:
+        errors += [_extrapolation_error(fit, row, plain_batches) for row in drafting]
         provenance = (
             "measured without speculation at batch sizes of "
             f"{plain_batches[0]:.3g} to {plain_batches[1]:.3g}, with speculation at "
             f"{batches[0]:.3g} to {batches[1]:.3g}: plain steps are extrapolated"
         )
-    fixed, per_request, per_context, draft, per_position, per_drafted = fit.coefficients
+        profile = replace(profile, batches=batches, provenance=provenance)
+    return replace(profile, uncertainty=max(errors))
+
+
+def _is_extrapolated(
+    plain_batches: tuple[float, float], batches: tuple[float, float]
+) -> bool:
+    """Return whether drafts were measured at batches beyond those of plain steps."""
+    too_large = plain_batches[0] > REACH * batches[0]
+    too_small = plain_batches[1] * REACH < batches[1]
+    return too_large or too_small
+
+
+def _profile(coefficients: tuple[float, ...], method: str, name: str) -> CostProfile:
+    """Return the profile of the fitted coefficients."""
+    fixed, per_request, per_context, draft, per_position, per_drafted = coefficients
     # A token costs at most what a request does; the rest of the slope belongs to the
     # drafter.
     per_token = min(per_request, per_drafted)
-    profile = CostProfile(
+    return CostProfile(
         name=name,
         target=TargetCost(
             fixed=fixed,
@@ -357,14 +372,8 @@ def calibrate(
         ),
         draft=DraftCost(draft, per_position, per_token=per_drafted - per_token),
         methods=tuple(filter(None, (method,))),
-        context_tokens=mean(map(_CONTEXT_TOKENS, rows)),
-        typical_k=max(1, round(drafting[0].k)),
-        provenance=provenance,
         cheap=method not in ("", "draft_model"),
     )
-    if extrapolated:
-        profile = replace(profile, batches=batches)
-    return replace(profile, uncertainty=max(uncertainty, largest_error(profile, rows)))
 
 
 def _extrapolation_error(
@@ -387,28 +396,45 @@ def largest_error(profile: CostProfile, rows: Sequence[StepTime]) -> float:
     the nearest without. Logarithms make it the same for a cost that is too low and for
     one that is too high.
     """
-    cells: dict[tuple[bool, object], list[StepTime]] = {}
-    for row in rows:
-        cells.setdefault(row.place, []).append(row)
-    # With and without drafts: the first repeat of each, and their mean error.
-    errors: dict[bool, list[tuple[StepTime, float]]] = {True: [], False: []}
-    for (drafts, _), repeats in cells.items():
-        logarithms = []
-        for row in repeats:
-            profile_there = profile.at_context(row.context)
-            seconds = profile_there.step_times(row.k, row.batch)[drafts]
-            logarithms.append(math.log(seconds / row.seconds))
-        errors[drafts].append((repeats[0], mean(logarithms)))
+    errors_of_plain = _errors_of_cells(
+        profile, [row for row in rows if not row.k], drafts=False
+    )
     largest = 0.0
-    for row, error in errors[True]:
-        distances = [_distance(row, plain) for plain, _ in errors[False]]
-        _, error_of_nearest = errors[False][distances.index(min(distances))]
+    for row, error in _errors_of_cells(
+        profile, [row for row in rows if row.k], drafts=True
+    ):
+        _, error_of_nearest = min(
+            errors_of_plain, key=lambda plain: _distance(row, plain[0])
+        )
         largest = max(largest, abs(error - error_of_nearest))
     return math.expm1(largest)
 
 
-def _distance(row: StepTime, other: StepTime) -> float:
+def _errors_of_cells(
+    profile: CostProfile, rows: Sequence[StepTime], *, drafts: bool
+) -> list[tuple[StepTime, float]]:
+    """Return the first repeat of each measurement, and the mean error of all of them,
+    as a logarithm.
+    """
+    cells: dict[object, list[StepTime]] = {}
+    for row in rows:
+        cells.setdefault(row.place, []).append(row)
+    errors = []
+    for repeats in cells.values():
+        logarithms = []
+        for row in repeats:
+            profile_there = profile.at_context(row.context)
+            plain, drafting = profile_there.step_times(row.k, row.batch)
+            seconds = plain
+            if drafts:
+                seconds = drafting
+            logarithms.append(math.log(seconds / row.seconds))
+        errors.append((repeats[0], mean(logarithms)))
+    return errors
+
+
+def _distance(first: StepTime, second: StepTime) -> float:
     """Return how far apart two measurements are, by batch and context."""
-    batches = abs(math.log(row.batch / other.batch))
-    contexts = abs(math.log((row.context + 1) / (other.context + 1)))
+    batches = abs(math.log(first.batch / second.batch))
+    contexts = abs(math.log((first.context + 1) / (second.context + 1)))
     return batches + contexts

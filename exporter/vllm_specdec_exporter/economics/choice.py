@@ -124,23 +124,25 @@ class Choice(Struct, frozen=True):
             - self.sureness * option.extrapolation_error / option.step_cost
         )
 
-    def surely_better(self, k: int, other: int) -> bool:
+    def surely_better(self, k: int, rival_k: int) -> bool:
         """Return whether `k` is faster than `other`, at `sureness` standard deviations
         of the sample.
 
         A larger K must be faster than the most that a smaller one may have.
         """
         option = self.option(k)
-        rival = self.option(other)
+        rival = self.option(rival_k)
         sampling_error = self.sample.error_of_difference(
-            (k, option.step_cost), (other, rival.step_cost)
+            (k, option.step_cost), (rival_k, rival.step_cost)
         )
         extrapolation_error = (
             option.extrapolation_error / option.step_cost
             - rival.extrapolation_error / rival.step_cost
         )
         error = math.hypot(sampling_error, extrapolation_error)
-        rival_speedup = rival.speedup_most if other < k else rival.speedup
+        rival_speedup = rival.speedup
+        if rival_k < k:
+            rival_speedup = rival.speedup_most
         return option.speedup - rival_speedup > self.sureness * error
 
 

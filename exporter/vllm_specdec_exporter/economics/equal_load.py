@@ -31,9 +31,11 @@ loads within a stratum differ (`speedup_interval`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import astuple
 
 from .statistics import Interval, SampleMean, Uncertainty, reach_of
@@ -50,9 +52,20 @@ MINIMUM_BLOCKS = 6
 #: not known.
 MINIMUM_EFFECTIVE = 2.0
 
-#: A block of time: the seconds that it took, and a weight in proportion to which it was
-#: expected to take them, such as requests.
-Block = tuple[float, float]
+
+class Block(Struct, frozen=True, array_like=True):
+    """A block of time; an array in a baseline file."""
+
+    #: In proportion to it, the block was expected to take time: such as requests.
+    weight: Annotated[float, Meta(ge=0)] = 0.0
+    seconds: Annotated[float, Meta(ge=0)] = 0.0  # what it took
+
+    def plus(self, other: Block, factor: float = 1.0) -> Block:
+        """Return both as one block, `other` counted `factor` times."""
+        return Block(
+            weight=self.weight + factor * other.weight,
+            seconds=self.seconds + factor * other.seconds,
+        )
 
 
 class FinishedRequests(Struct, frozen=True):
@@ -87,7 +100,7 @@ def uncertainty_of_mean(
     count as one. The variance is never less than of independent requests.
     """
     # Blocks in which nothing finished are no observations.
-    blocks = list(filter(any, blocks))
+    blocks = [block for block in blocks if block.weight or block.seconds]
     number = min(max_blocks, len(blocks))
     while number > max(1.0, requests.rounds):
         number = math.ceil(number / 2)
@@ -124,52 +137,47 @@ def uncertainty_over_time(
     return max(known_scatters, key=reach_of, default=None)
 
 
-def _sums(blocks: Iterable[Block]) -> tuple[float, float]:
-    seconds, weights = zip((0.0, 0.0), *blocks, strict=True)
-    return math.fsum(seconds), math.fsum(weights)
-
-
 def _scatter(blocks: Sequence[Block]) -> Uncertainty | None:
-    taken, total = _sums(blocks)
-    if taken <= 0 or total <= 0:
+    seconds = math.fsum(block.seconds for block in blocks)
+    weight = _weight(blocks)
+    if seconds <= 0 or weight <= 0:
         return Uncertainty(0.0, max(1.0, len(blocks) - 1.0))
     variance = 0.0
-    for seconds, weight in blocks:
-        others = 1 - weight / total
-        if others < _ALONE:
+    for block in blocks:
+        share = block.weight / weight
+        if 1 - share < _ALONE:
             return None
-        deviation = seconds / taken - weight / total
-        variance += deviation**2 / others
+        deviation = block.seconds / seconds - share
+        variance += deviation**2 / (1 - share)
     return Uncertainty(variance, max(1.0, effective_number(blocks) - 1))
+
+
+def _weight(blocks: Iterable[Block]) -> float:
+    return math.fsum(block.weight for block in blocks)
 
 
 def effective_number(blocks: Sequence[Block]) -> float:
     """Return how many blocks of equal weight are worth as much (Kish, "Survey
     Sampling", 1965).
     """
-    _, total = _sums(blocks)
-    return total**2 / math.fsum(weight**2 for _, weight in blocks)
+    return _weight(blocks) ** 2 / math.fsum(block.weight**2 for block in blocks)
 
 
 def joined(blocks: Sequence[Block], number: int) -> list[Block]:
     """Return at most `number` sums of successive blocks, with about equal weight; none
     of blocks without weight.
     """
-    _, total = _sums(blocks)
-    if total <= 0:
+    weight = _weight(blocks)
+    if weight <= 0:
         return []
-    longer: dict[int, Block] = {}
+    longer: dict[int, Block] = defaultdict(Block)
     passed = 0.0
-    for seconds, weight in blocks:
-        part = min(number - 1, int(number * (passed + weight / 2) / total))
-        _add(longer, part, seconds, weight)
-        passed += weight
+    for block in blocks:
+        middle = (passed + block.weight / 2) / weight
+        part = min(number - 1, int(number * middle))
+        longer[part] = longer[part].plus(block)
+        passed += block.weight
     return list(longer.values())
-
-
-def _add(blocks: dict[int, Block], number: int, seconds: float, weight: float) -> None:
-    seconds_before, weight_before = blocks.get(number, (0.0, 0.0))
-    blocks[number] = seconds_before + seconds, weight_before + weight
 
 
 def speedup_interval(
@@ -195,14 +203,14 @@ def speedup_interval(
 
 
 def speedup_of_means(
-    old: SampleMean, new: SampleMean, gap: float = 0.0
+    old: SampleMean | None, new: SampleMean | None, gap: float = 0.0
 ) -> Interval | None:
     """Return the speedup in one stratum, of which the mean times of both sides are
-    known; ``None`` unless both are above 0.
+    known; ``None`` unless they are, and above 0.
 
     `gap` is the logarithm of the new side's load over the old one's.
     """
-    if old.mean <= 0 or new.mean <= 0:
+    if old is None or new is None or old.mean <= 0 or new.mean <= 0:
         return None
     speedup = old.mean / new.mean
     parts = []
@@ -231,12 +239,17 @@ class Finished(Struct, frozen=True):
 
 
 class Stratum(Struct, frozen=True):
-    """What both sides have of one load and prompt length, by block of time; neither is
-    empty.
-    """
+    """What both sides have of one load and prompt length."""
 
-    old: Mapping[int, Finished]
-    new: Mapping[int, Finished]
+    old: Mapping[int, Finished]  # by block of time, not empty
+    new: Mapping[int, Finished]  # likewise
+    old_total: Finished
+    new_total: Finished
+
+    @classmethod
+    def of(cls, old: Mapping[int, Finished], new: Mapping[int, Finished]) -> Stratum:
+        """Return the stratum of both sides' blocks of time."""
+        return cls(old, new, total(old.values()), total(new.values()))
 
 
 def total(finished: Iterable[Finished]) -> Finished:
@@ -252,29 +265,68 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
     are `concurrent`, each of one block of time, what differs between blocks is the same
     for both sides, so that one of them shows it.
     """
-    both = []
     expected = 0.0
     taken = 0.0
-    weight = 0.0
     for stratum in strata:
-        old = total(stratum.old.values())
-        new = total(stratum.new.values())
-        both.append((stratum, old, new))
-        expected += new.weight * old.pace
-        taken += new.seconds
-        weight += new.weight
+        expected += stratum.new_total.weight * stratum.old_total.pace
+        taken += stratum.new_total.seconds
     if expected <= 0 or taken <= 0:
         return Interval(math.nan)
     speedup = expected / taken
-    old_blocks: dict[int, Block] = {}
-    new_blocks: dict[int, Block] = {}
-    gaps: list[float] = []
-    prompt_gaps: list[float] = []
-    for stratum, old, new in both:
+    old_blocks: dict[int, Block] = defaultdict(Block)
+    new_blocks: dict[int, Block] = defaultdict(Block)
+    for stratum in strata:
+        old = stratum.old_total
+        new = stratum.new_total
         # The old side counts as much as the new one has of this load.
         factor = new.weight / old.weight
-        _add_stratum(old_blocks, stratum.old, speedup * new.pace, factor)
-        _add_stratum(new_blocks, stratum.new, old.pace / speedup)
+        for number, block in _predicted(stratum.old, old, speedup * new.pace):
+            old_blocks[number] = old_blocks[number].plus(block, factor)
+        for number, block in _predicted(stratum.new, new, old.pace / speedup):
+            new_blocks[number] = new_blocks[number].plus(block)
+    old_scatter = _scatter_by_time(old_blocks)
+    new_scatter = _scatter_by_time(new_blocks)
+    if old_scatter is None or new_scatter is None:
+        return Interval(speedup)
+    parts = [new_scatter]
+    if not concurrent:
+        parts.append(old_scatter)
+    return speedup_interval(speedup, parts, _gaps(strata))
+
+
+def _predicted(
+    blocks: Mapping[int, Finished], side: Finished, pace_of_other_side: float
+) -> Iterator[tuple[int, Block]]:
+    """Yield the blocks of a side in a stratum, weighted with the seconds that are
+    predicted for each; `side` is the sum of them.
+    """
+    for number, finished in blocks.items():
+        # Not its own: a block that predicts itself never deviates.
+        weight = side.weight - finished.weight
+        pace = 0.0
+        if weight > _ALONE * finished.weight:
+            pace = (side.seconds - finished.seconds) / weight
+        predicted = (pace or pace_of_other_side) * finished.weight
+        yield number, Block(predicted, finished.seconds)
+
+
+def _scatter_by_time(by_time: Mapping[int, Block]) -> Uncertainty | None:
+    """Return how well the seconds of a side are known, ``None`` with too few blocks."""
+    blocks = [block for _, block in sorted(by_time.items())]
+    few = len(blocks) < MINIMUM_BLOCKS
+    if few or effective_number(blocks) < MINIMUM_EFFECTIVE:
+        return None
+    return uncertainty_over_time(blocks)
+
+
+def _gaps(strata: Collection[Stratum]) -> list[float]:
+    """Return how far the loads within the strata differ, as logarithms."""
+    weight = math.fsum(stratum.new_total.weight for stratum in strata)
+    gaps = []
+    prompt_gaps = []
+    for stratum in strata:
+        old = stratum.old_total
+        new = stratum.new_total
         share = new.weight / weight
         load = new.log_load / new.generated - old.log_load / old.generated
         prompt = new.log_prompt / new.generated - old.log_prompt / old.generated
@@ -282,38 +334,4 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
         prompt_gaps.append(share * prompt)
     # Bins of prompts are wide, so that longer ones in one cancel shorter ones in
     # another; those of loads are narrow, and what they differ by may not.
-    gaps.append(math.fsum(prompt_gaps))
-    parts = []
-    for by_time in (old_blocks, new_blocks):
-        blocks = list(map(by_time.__getitem__, sorted(by_time)))
-        scatter = uncertainty_over_time(blocks)
-        if (
-            scatter is None
-            or len(blocks) < MINIMUM_BLOCKS
-            or effective_number(blocks) < MINIMUM_EFFECTIVE
-        ):
-            return Interval(speedup)
-        parts.append(scatter)
-    if concurrent:
-        del parts[0]
-    return speedup_interval(speedup, parts, gaps)
-
-
-def _add_stratum(
-    blocks: dict[int, Block],
-    stratum: Mapping[int, Finished],
-    pace_of_other_side: float,
-    factor: float = 1.0,
-) -> None:
-    """Add the seconds of a side's blocks in a stratum, as they were and as predicted,
-    each counted `factor` times.
-    """
-    everything = total(stratum.values())
-    for block, finished in stratum.items():
-        # Not its own: a block that predicts itself never deviates.
-        weight = everything.weight - finished.weight
-        pace = 0.0
-        if weight > _ALONE * finished.weight:
-            pace = (everything.seconds - finished.seconds) / weight
-        predicted = (pace or pace_of_other_side) * finished.weight
-        _add(blocks, block, factor * finished.seconds, factor * predicted)
+    return [*gaps, math.fsum(prompt_gaps)]

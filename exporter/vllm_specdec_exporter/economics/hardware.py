@@ -32,7 +32,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .model import EAGLE3_VOCABULARY, Model
+from .model import Model
+from .parameter_counts import EAGLE3_VOCABULARY
 from .sizes import BF16, Accelerator, HardwareError, accelerators, own_accelerator
 
 _SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying

@@ -40,11 +40,11 @@ class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
     verified: str
     until: tuple[int, ...] = ()
 
-    def is_in(self, version: tuple[int, int] | None) -> bool:
+    def is_in(self, release: tuple[int, int] | None) -> bool:
         """Return whether a release has the problem; each may if it is not known."""
-        if version is None:
+        if release is None:
             return True
-        return self.since <= version and (not self.until or version < self.until)
+        return self.since <= release and (not self.until or release < self.until)
 
     @property
     def reference(self) -> str:
@@ -101,17 +101,20 @@ def known_problems(facts: DeploymentFacts) -> tuple[KnownProblem, ...]:
     """Return the rows that apply; those of other releases are left out if the version
     is known.
     """
-    version = _version(facts.version)
+    release = release_of(facts.version)
     return tuple(
         problem
         for problem in PROBLEMS
-        if problem.is_in(version) and _APPLIES[problem.name](facts)
+        if problem.is_in(release) and _APPLIES[problem.name](facts)
     )
 
 
 @lru_cache(maxsize=16)
-def _version(text: str) -> tuple[int, int] | None:
-    match = re.match(r"v?(\d+)\.(\d+)", text)
+def release_of(version: str) -> tuple[int, int] | None:
+    """Return the release of a server's version, (0, 32) of ``v0.32.1+cpu``; ``None``
+    for any other text.
+    """
+    match = re.match(r"v?(\d+)\.(\d+)", version)
     if match:
         return (int(match[1]), int(match[2]))
     return None

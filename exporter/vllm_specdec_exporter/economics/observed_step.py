@@ -11,13 +11,15 @@ the same steps make both longer, in proportion to what they emit. How many of th
 tokens the prefix cache had is not known: from none to all.
 """
 
+from __future__ import annotations
+
 import math
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .cost import Basis, CostProfile
-from .hardware import PLAIN, SHARED_ERROR, STEP, regime
+from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime
 
 #: Least share of a request's steps that must have drafts, so that the mean step shows
 #: those.
@@ -33,6 +35,37 @@ class ObservedStep(Struct, frozen=True):
     share: float  # of a request's steps, those with drafts, 0 to 1
     emitted: float  # tokens of each request, from 1 up
     prompts_per_token: float  # prompt tokens for each generated one, from 0 up
+
+
+class _ModelledStep(Struct, frozen=True):
+    """The same step by the model of the hardware."""
+
+    plain_seconds: float  # of one without drafts
+    seconds: float  # mean of those with drafts and those without
+    prompt_seconds: float  # of the prompts computed in one, if the cache has none
+    draft_extra: float  # cost of a step with drafts beyond a plain one
+    mean_extra: float  # the same of the mean step
+
+    @classmethod
+    def of(
+        cls, profile: CostProfile, physical: PhysicalModel, step: ObservedStep
+    ) -> _ModelledStep:
+        """Return what `profile`, which has this model, says of a step."""
+        plain_seconds, drafting_seconds = profile.step_times(step.drafted, step.batch)
+        draft_extra = profile.step_cost(step.drafted, step.batch) - 1
+        idle_extra = 0.0
+        if profile.idles:
+            idle_extra = profile.idle_cost(step.batch) - 1
+        drafting_part = step.share * drafting_seconds
+        idle_part = (1 - step.share) * plain_seconds * (1 + idle_extra)
+        prompt_tokens = step.batch * step.prompts_per_token
+        return cls(
+            plain_seconds=plain_seconds,
+            seconds=drafting_part + idle_part,
+            prompt_seconds=prompt_tokens * physical.prompt_token_seconds(),
+            draft_extra=draft_extra,
+            mean_extra=step.share * draft_extra + (1 - step.share) * idle_extra,
+        )
 
 
 def with_observed_step(
@@ -53,75 +86,59 @@ def with_observed_step(
         or step.share < MIN_DRAFTING_SHARE
     ):
         return profile
-    plain_seconds, drafting_seconds = profile.step_times(step.drafted, step.batch)
-    draft_extra = profile.step_cost(step.drafted, step.batch) - 1
-    idle_extra = profile.idle_cost(step.batch) - 1 if profile.idles else 0.0
-    mean_extra = step.share * draft_extra + (1 - step.share) * idle_extra
-    drafting_part = step.share * drafting_seconds
-    idle_part = (1 - step.share) * plain_seconds * (1 + idle_extra)
-    modelled_seconds = drafting_part + idle_part
-
+    modelled = _ModelledStep.of(profile, physical, step)
     target_regime = regime(physical.target)
     shared_error = SHARED_ERROR[target_regime]
     low, high = plain_error or PLAIN[target_regime]
-    excess = math.pow(step.seconds / modelled_seconds, shared_error)
-    fastest = plain_seconds * low * excess
+    excess = math.pow(step.seconds / modelled.seconds, shared_error)
+    fastest = modelled.plain_seconds * low * excess
     if step.seconds < fastest:
-        return replace(
-            profile,
-            errors=(0.0, math.inf),
-            contradiction=(
-                f"a step takes {_milliseconds(step.seconds)}, by the model of the "
-                f"hardware a plain one at least {_milliseconds(fastest)}"
-            ),
+        contradiction = (
+            f"a step takes {_milliseconds(step.seconds)}, by the model of the hardware "
+            f"a plain one at least {_milliseconds(fastest)}"
         )
-    if draft_extra <= 0:
+        return replace(profile, errors=(0.0, math.inf), contradiction=contradiction)
+    if modelled.draft_extra <= 0:
         return profile
 
-    prompt_seconds = (
-        step.batch * step.prompts_per_token * physical.prompt_token_seconds()
-    )
-
     def cost_with(prompts: float, plain_factor: float = 1.0) -> float:
-        modelled_with_prompts = modelled_seconds + prompts * step.emitted
-        shared = math.pow(step.seconds / modelled_with_prompts, shared_error)
+        with_prompts = modelled.seconds + prompts * step.emitted
+        shared = math.pow(step.seconds / with_prompts, shared_error)
         # A step that verifies drafts takes at least as long as a plain one.
-        plain = min(plain_seconds * shared, step.seconds) * plain_factor + prompts
-        return 1 + max(0.0, step.seconds / plain - 1) * draft_extra / mean_extra
+        plain = min(modelled.plain_seconds * shared, step.seconds)
+        plain = plain * plain_factor + prompts
+        extra = max(0.0, step.seconds / plain - 1)
+        return 1 + extra * modelled.draft_extra / modelled.mean_extra
 
-    cost = cost_with(prompt_seconds / 2)
-    lowest = cost_with(prompt_seconds, high)
+    cost = cost_with(modelled.prompt_seconds / 2)
+    lowest = cost_with(modelled.prompt_seconds, high)
     highest = cost_with(0, low)
     return replace(
         profile,
-        correction=profile.correction * (cost - 1) / draft_extra,
+        correction=profile.correction * (cost - 1) / modelled.draft_extra,
         errors=(lowest / cost, highest / cost),
         basis=Basis.OBSERVED,
-        contradiction=_contradiction(
-            step.seconds,
-            without_prompts=modelled_seconds,
-            with_prompts=modelled_seconds + prompt_seconds * step.emitted,
-            cost=cost,
-        ),
+        contradiction=_contradiction(step, modelled, cost),
     )
 
 
-def _contradiction(
-    seconds: float, *, without_prompts: float, with_prompts: float, cost: float
-) -> str:
+def _contradiction(step: ObservedStep, modelled: _ModelledStep, cost: float) -> str:
     """Return how a step's time contradicts the modelled ones or the cost, empty if it
     does not.
     """
-    if not without_prompts / STEP <= seconds <= with_prompts * STEP:
-        modelled = min(with_prompts, max(without_prompts, seconds))
+    seconds = _milliseconds(step.seconds)
+    without_prompts = modelled.seconds
+    with_prompts = modelled.seconds + modelled.prompt_seconds * step.emitted
+    if not without_prompts / STEP <= step.seconds <= with_prompts * STEP:
+        nearest = min(with_prompts, max(without_prompts, step.seconds))
         return (
-            f"a step takes {_milliseconds(seconds)}, by the model of the hardware "
-            f"{_milliseconds(modelled)}: the engine's own time counts"
+            f"a step takes {seconds}, by the model of the hardware "
+            f"{_milliseconds(nearest)}: the engine's own time counts"
         )
     if cost <= 1:
         return (
-            f"a step takes {_milliseconds(seconds)}, no longer than a plain one by the "
-            "model of the hardware: what drafts cost is not known"
+            f"a step takes {seconds}, no longer than a plain one by the model of the "
+            "hardware: what drafts cost is not known"
         )
     return ""
 

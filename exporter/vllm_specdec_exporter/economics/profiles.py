@@ -5,7 +5,6 @@ docs/reference/cost-profiles.md.
 """
 
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -27,7 +26,9 @@ from .hardware import (
     regime,
     usual_drafter,
 )
-from .model import Model, from_parameters, model_in_name, size_in_name
+from .known_problems import release_of
+from .model import Model, from_parameters
+from .model_names import model_in_name, size_in_name
 from .speculative_config import Speculation, drafts_without_model
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {
@@ -260,22 +261,17 @@ def deployed(
     version of the server are empty if not known. So is `printed`, the method that the
     server prints, for one that is not given.
     """
-    draft = size_in_name(speculation.draft_model)
-    target = size_in_name(target_model)
     method = guess_method(speculation.method, speculation.draft_model)
     pauses = any(row.num_speculative_tokens == 0 for row in speculation.schedule)
     idles = pauses and not drafts_without_model(method)
-    if (
-        printed
-        and not method
-        and costs.by_method is not None
-        and costs.profile == BUILTIN["unknown"]
-    ):
-        method = printed
-        configured = {profile.name: profile for profile in costs.by_method}
-        costs = replace(costs, profile=meant_for(method, configured))
+    if printed and not method:
+        configured = _configured_for(printed, costs)
+        if configured is not None:
+            method = printed
+            costs = replace(costs, profile=configured)
     engine = ENGINE_OF.get(dialect)
-    max_batch = None if engine is None else engine.max_batch
+    max_batch = engine.max_batch if engine else None
+    draft_parameters = size_in_name(speculation.draft_model)
     builtin = BUILTIN.get(costs.profile.name) == costs.profile
     if costs.hardware is not None and builtin:
         physical = hardware_profile(
@@ -283,7 +279,7 @@ def deployed(
             costs.hardware,
             method=method,
             target_model=target_model,
-            draft_parameters=draft,
+            draft_parameters=draft_parameters,
             size_ratio=costs.size_ratio,
             dated=is_dated(engine, version),
             unsplit=engine is None or not engine.splits_attention,
@@ -292,8 +288,9 @@ def deployed(
         if physical is not None:
             return replace(physical, max_batch=max_batch, idles=idles)
     ratio = costs.size_ratio
-    if ratio is None and draft and target and draft < target:
-        ratio = draft / target
+    target = size_in_name(target_model)
+    if ratio is None and draft_parameters and target and draft_parameters < target:
+        ratio = draft_parameters / target
     lacking = ""
     if builtin:
         lacking = _lacking(costs.hardware, method, target_model)
@@ -301,6 +298,13 @@ def deployed(
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
     return replace(fitted, max_batch=max_batch, idles=idles, lacking=lacking)
+
+
+def _configured_for(method: str, costs: CostSettings) -> CostProfile | None:
+    """Return the profile of a method, ``None`` if the operator chose one."""
+    if costs.by_method is None or costs.profile != BUILTIN["unknown"]:
+        return None
+    return meant_for(method, {profile.name: profile for profile in costs.by_method})
 
 
 def _lacking(hardware: Hardware | None, method: str, target_model: str) -> str:
@@ -311,9 +315,11 @@ def _lacking(hardware: Hardware | None, method: str, target_model: str) -> str:
         return "--cost.hardware"
     if hardware.target is None and model_in_name(target_model) is None:
         return "--cost.model"
-    return {"": "--spec.config", "draft_model": "--cost.draft-size-ratio"}.get(
-        method, ""
-    )
+    if not method:
+        return "--spec.config"
+    if method == "draft_model":
+        return "--cost.draft-size-ratio"
+    return ""
 
 
 def hardware_profile(
@@ -352,22 +358,23 @@ def hardware_profile(
         draft_parameters = size_ratio * (
             target.parameters - target.looked_up_parameters
         )
-    drafter = usual_drafter(
-        method, target, from_parameters(draft_parameters) if draft_parameters else None
-    )
+    draft: Model | None = None
+    if draft_parameters:
+        draft = from_parameters(draft_parameters)
+    drafter = usual_drafter(method, target, draft)
     if drafter is None:
         return None
     if parallel and drafter.model is not None:
         drafter = replace(drafter, parallel=True)
+    family = method_family(method)
+    if drafter.parallel:
+        family = "parallel"
     machine = replace(hardware.machine, unsplit=unsplit)
-    error = SPEEDUP[
-        "parallel" if drafter.parallel else method_family(method), regime(target)
-    ]
     return replace(
         generic,
         name=f"{hardware.name}, {method}",
         physical=PhysicalModel(machine, target, drafter, dated),
-        uncertainty=error - 1,
+        uncertainty=SPEEDUP[family, regime(target)] - 1,
         provenance="Roofline model of the hardware, fitted to published measurements.",
     )
 
@@ -376,11 +383,10 @@ def is_dated(engine: Engine | None, version: str) -> bool:
     """Return whether the server is known to be older than those that the model is
     fitted to.
     """
-    first = None if engine is None else engine.drafts_on_gpu_since
-    match = re.match(r"v?(\d+)\.(\d+)", version)
-    if first is None or match is None:
+    release = release_of(version)
+    if engine is None or engine.drafts_on_gpu_since is None or release is None:
         return False
-    return (int(match[1]), int(match[2])) < first
+    return release < engine.drafts_on_gpu_since
 
 
 def guess_method(method: str, draft_model: str) -> str:
@@ -393,10 +399,7 @@ def guess_method(method: str, draft_model: str) -> str:
         return "ngram"
     # For a draft model, medusa and an MLP speculator, vLLM reads files.
     name = draft_model.lower()
-    marks = {
-        "eagle3": "eagle3",
-        "eagle-": "eagle",
-        "dflash": "dflash",
-        "dspark": "dspark",
-    }
-    return next((derived for mark, derived in marks.items() if mark in name), "")
+    for part in ("eagle3", "eagle-", "dflash", "dspark"):
+        if part in name:
+            return part.removesuffix("-")
+    return ""

@@ -12,7 +12,7 @@ import math
 from msgspec import Struct
 
 from .cost import Basis, CostProfile
-from .statistics import Z
+from .statistics import Interval, Z
 
 
 def expected_tokens(acceptance: float, k: int) -> float:
@@ -71,29 +71,39 @@ class Estimate(Struct, frozen=True):
     basis: Basis | None = None
     undrafted_cost: float = 1.0
 
-    def of_all(self, covered: float | None) -> tuple[float, float, float]:
-        """Return the speedup of all tokens, which must be known, and the ends of its
-        interval.
+    @property
+    def interval(self) -> Interval | None:
+        """The speedup of tokens from drafts, with its interval; ``None`` if it cannot
+        be known.
+        """
+        if self.speedup is None:
+            return None
+        return Interval(self.speedup, self.speedup_low, self.speedup_high)
+
+    def of_all_tokens(self, covered: float | None) -> Interval | None:
+        """Return the speedup of all tokens, of which a share `covered` comes from
+        drafts, with both ends of its interval; ``None`` if it cannot be known.
 
         What a step without drafts costs beyond a plain one is known as badly as that of
         one with drafts.
         """
-        speedup = self.speedup or 0.0
+        if self.interval is None:
+            return None
         cost = self.step_cost or 1.0
-
-        def of_all_at(end: float | None) -> float:
-            if end is None:
-                end = speedup
+        speedups = []
+        for end in (self.interval.value, *self.interval.ends):
             error = 1.0
             if end and cost > 1:
-                error = max(0.0, (cost * speedup / end - 1) / (cost - 1))
-            return of_all(end, covered, 1 + (self.undrafted_cost - 1) * error)
+                cost_at_end = cost * self.interval.value / end
+                error = max(0.0, (cost_at_end - 1) / (cost - 1))
+            undrafted = 1 + (self.undrafted_cost - 1) * error
+            speedups.append(speedup_of_all_tokens(end, covered, undrafted))
+        return Interval(*speedups)
 
-        ends = (of_all_at(self.speedup_low), of_all_at(self.speedup_high))
-        return of_all_at(speedup), *ends
 
-
-def of_all(speedup: float, covered: float | None, undrafted: float = 1.0) -> float:
+def speedup_of_all_tokens(
+    speedup: float, covered: float | None, undrafted: float = 1.0
+) -> float:
     """Return the speedup of all tokens if a share `covered` of them comes from drafts
     (Amdahl's law).
 
@@ -104,7 +114,7 @@ def of_all(speedup: float, covered: float | None, undrafted: float = 1.0) -> flo
     return 1 / (covered / speedup + undrafted - covered * undrafted)
 
 
-def of_drafts(
+def speedup_of_drafts(
     speedup: float, covered: float | None, undrafted: float = 1.0
 ) -> float | None:
     """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if

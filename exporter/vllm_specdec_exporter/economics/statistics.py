@@ -86,11 +86,32 @@ class Interval(Struct, frozen=True):
             high = 1 / self.low
         return Interval(1 / self.value, low, high)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends; one that is not known is the value itself."""
+        low = self.low
+        if low is None:
+            low = self.value
+        high = self.high
+        if high is None:
+            high = self.value
+        return low, high
+
     def holds(self, value: float) -> bool:
         """Return whether the interval has ends and this value lies between them."""
         if self.low is None or self.high is None:
             return False
         return self.low <= value <= self.high
+
+    def is_above(self, value: float) -> bool:
+        """Return whether the interval has a lower end, and that is above this value."""
+        return self.low is not None and self.low > value
+
+    def is_below(self, value: float) -> bool:
+        """Return whether the interval has an upper end, and that is below this
+        value.
+        """
+        return self.high is not None and self.high < value
 
     @property
     def half(self) -> float | None:
@@ -287,7 +308,7 @@ class ClusterInterval(Struct, frozen=True):
     units: int  # how many of these there were
 
 
-def times(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
     """Return a ratio with two decimals, or three near 1, so that 1 means 1."""
     # A gain of 0.4 % would read as none.
     if 0 < abs(ratio - 1) < 0.01:

@@ -83,8 +83,10 @@ def update_advice(
 def _due(scheduled_at: float | None, time: float, window: float) -> bool:
     if scheduled_at is None:
         return True
-    # A clock that was set back makes it due, too.
-    return not 0 <= time - scheduled_at < _SCHEDULE_INTERVAL * window
+    age = time - scheduled_at
+    # A negative age is that of a later time: the clock went back, and a schedule that
+    # waited for that time could be due only in hours.
+    return age < 0 or age >= _SCHEDULE_INTERVAL * window
 
 
 def _make_schedule(

@@ -8,7 +8,7 @@ from ..economics.choice import CandidateK, Choice
 from ..economics.cost import Basis, CostProfile
 from ..economics.speculative_config import drafts_without_model
 from ..economics.speedup import Estimate
-from ..economics.statistics import times
+from ..economics.statistics import Interval, format_ratio
 from ..measures.measures import Measures
 from .advice import Action
 from .case import Case
@@ -28,10 +28,10 @@ def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str,
         return (why_no_estimate(measures),)
     profile = case.profile
     reasons: list[str] = []
-    if payoff.basis is Basis.MEASURED:
-        reasons.append(_measured(measures))
-    if measures.estimate.speedup is not None:
-        reasons += _estimated(measures, profile)
+    if measures.measured.interval is not None:
+        reasons.append(_measured(measures, measures.measured.interval))
+    if measures.estimate.interval is not None:
+        reasons += _estimated(measures, measures.estimate.interval, profile)
     if estimate_contradicted(measures, case.thresholds):
         reasons.append(_misfit(measures, profile))
     if case.unmeasured:
@@ -52,23 +52,21 @@ def why_no_estimate(measures: Measures) -> Message:
     return message("payoff.running_unknown")
 
 
-def _measured(measures: Measures) -> Message:
-    measured = measures.measured
-    return message(
-        "payoff.measured",
-        measured=measured,
-        low=times(measured.speedup_low or 0.0),
-        high=times(measured.speedup_high or 0.0),
-    )
+def _measured(measures: Measures, speedup: Interval) -> Message:
+    low, high = map(format_ratio, speedup.ends)
+    return message("payoff.measured", measured=measures.measured, low=low, high=high)
 
 
-def _estimated(measures: Measures, profile: CostProfile) -> list[Message]:
+def _estimated(
+    measures: Measures, speedup: Interval, profile: CostProfile
+) -> list[Message]:
     estimate = measures.estimate
+    low, high = map(format_ratio, speedup.ends)
     estimated = message(
         "payoff.estimated",
         estimate=estimate,
-        low=times(estimate.speedup_low or 0.0),
-        high=times(estimate.speedup_high or 0.0),
+        low=low,
+        high=high,
         length=measures.mean_acceptance_length,
         profile=profile,
         of_all_tokens=_of_all_tokens(estimate, measures.coverage_ratio),
@@ -83,13 +81,15 @@ def _estimated(measures: Measures, profile: CostProfile) -> list[Message]:
 
 def _of_all_tokens(estimate: Estimate, covered: float | None) -> str:
     """Return the speedup over all tokens, unless it looks like that of drafts."""
-    if covered is None:
+    speedup = estimate.of_all_tokens(covered)
+    if covered is None or speedup is None:
         return _NOTHING
-    shown = f"{estimate.of_all(covered)[0]:.2f}"
+    shown = f"{speedup.value:.2f}"
     if shown == f"{estimate.speedup:.2f}":
         return _NOTHING
-    cost = estimate.undrafted_cost
-    undrafted = message("payoff.undrafted", cost=cost) if cost > 1 else _NOTHING
+    undrafted: str = _NOTHING
+    if estimate.undrafted_cost > 1:
+        undrafted = message("payoff.undrafted", cost=estimate.undrafted_cost)
     return message(
         "payoff.of_all_tokens", covered=covered, speedup=shown, undrafted=undrafted
     )

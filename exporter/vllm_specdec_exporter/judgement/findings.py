@@ -22,6 +22,14 @@ from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
 
+class Verdicts(Struct, frozen=True):
+    """What was judged of an engine, and its findings explain."""
+
+    quality: Quality = Quality()
+    payoff: Payoff = Payoff()
+    advice: Advice = Advice()
+
+
 class Severity(StrEnum):
     """How much a finding matters."""
 
@@ -53,28 +61,26 @@ def problem(name: str, engine: Engine | None = None, **values: object) -> list[F
 def _finding(
     severity: Severity, name: str, engine: Engine | None, values: dict[str, object]
 ) -> Finding:
-    own = ""
+    action = ""
     if engine is not None:
         values["engine"] = engine
-        own = engine.actions.get(name, "")
+        action = engine.actions.get(name, "")
     return Finding(
         severity,
         message(f"finding.{name}.text", **values),
-        message(f"finding.{name}.action", own, **values),
+        message(f"finding.{name}.action", action, **values),
     )
 
 
-_NOT_JUDGED = Quality()
-_UNKNOWN = Payoff()
-_NONE = Advice()
+NOTHING_JUDGED = Verdicts()
 
 
-def of_payoff(
-    case: Case, payoff: Payoff, quality: Quality, advice: Advice
-) -> list[Finding]:
+def of_payoff(case: Case, verdicts: Verdicts) -> list[Finding]:
     """Return the findings on payoff and advice, and those that explain an apparent
     contradiction.
     """
+    payoff = verdicts.payoff
+    advice = verdicts.advice
     if payoff.verdict is None:
         return []
     findings: list[Finding] = []
@@ -91,7 +97,7 @@ def of_payoff(
     elif advice.action is Action.DISABLE:
         remedy = _against_harm(case, payoff, advice)
         findings += hint("may_not_pay", reason=reason, action=remedy)
-    return findings + _contradiction(case, payoff, quality)
+    return findings + _contradiction(case, verdicts)
 
 
 def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
@@ -113,7 +119,9 @@ def _capitalised(text: str) -> str:
 def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
     """Return what to do where speculation is harmful, or may not pay."""
     reason = advice.reason
-    measured = "_measured" if payoff.basis is Basis.MEASURED else ""
+    measured = ""
+    if payoff.basis is Basis.MEASURED:
+        measured = "_measured"
     if advice.action is Action.DISABLE:
         if not advice.schedule_config:
             return message("remedy.without", engine=case.engine)
@@ -152,12 +160,15 @@ def _flag(engine: Engine, config: str) -> Message:
     return message("remedy.keys", option=option, config=config)
 
 
-def _contradiction(case: Case, payoff: Payoff, quality: Quality) -> list[Finding]:
+def _contradiction(case: Case, verdicts: Verdicts) -> list[Finding]:
+    payoff = verdicts.payoff
+    quality = verdicts.quality
     harmful = payoff.verdict is PayoffVerdict.HARMFUL
     if quality.level is QualityLevel.POOR and payoff.speedup is not None:
-        # A poor level beside a loss contradicts nothing.
+        if harmful:
+            return []  # a poor level beside a loss contradicts nothing
         reasons = ", ".join(quality.reasons)
-        return [] if harmful else hint("poor_but_pays", reasons=reasons, payoff=payoff)
+        return hint("poor_but_pays", reasons=reasons, payoff=payoff)
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)
     if not (good and harmful):
         return []
@@ -168,21 +179,16 @@ def _contradiction(case: Case, payoff: Payoff, quality: Quality) -> list[Finding
     return hint("good_but_loses", level=quality.level, why=why)
 
 
-def find(
-    case: Case,
-    quality: Quality = _NOT_JUDGED,
-    payoff: Payoff = _UNKNOWN,
-    advice: Advice = _NONE,
-) -> tuple[Finding, ...]:
+def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
     measures = case.measures
     if case.speculative:
         findings = _of_activity(case)
     else:
         findings = hint("no_speculation", reason=case.activity.reason)
-    if measures is not None and quality.level is not None:
-        findings += of_payoff(case, payoff, quality, advice)
-        findings += _of_acceptance(case, measures, quality, payoff, advice)
+    if measures is not None and verdicts.quality.level is not None:
+        findings += of_payoff(case, verdicts)
+        findings += _of_acceptance(case, measures, verdicts)
     findings += _of_configuration(case)
     if case.defects:
         findings += hint("inconsistent", defects="; ".join(case.defects))
@@ -195,27 +201,28 @@ def find(
 
 def _of_configuration(case: Case) -> list[Finding]:
     findings: list[Finding] = []
-    given = case.speculation
-    setup = DeploymentFacts(
-        case.method,
-        case.model_name,
-        case.version,
-        given.schedule,
-        case.batch_sizes,
-        case.engines,
-        given.tree,
-        given.document,
-    )
-    for known in known_problems(setup) if case.engine.has_known_problems else ():
-        findings += hint("known_problem", known=known)
-    if given.document and given.unknown:
-        findings += hint("unknown_settings", unknown=", ".join(given.unknown))
+    speculation = case.speculation
+    if case.engine.has_known_problems:
+        facts = DeploymentFacts(
+            method=case.method,
+            model=case.model_name,
+            version=case.version,
+            schedule=speculation.schedule,
+            batch_sizes=case.batch_sizes,
+            engines=case.engines,
+            tree=speculation.tree,
+            document=speculation.document,
+        )
+        for known_problem in known_problems(facts):
+            findings += hint("known_problem", known=known_problem)
+    if speculation.document and speculation.unknown:
+        findings += hint("unknown_settings", unknown=", ".join(speculation.unknown))
     if case.routed:
         findings += hint("routed")
     if case.mismatch:
         findings += hint("mismatch", reason=case.mismatch)
     positions = len(case.counters.accepted_tokens_per_position)
-    configured_k = given.num_speculative_tokens
+    configured_k = speculation.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
         findings += hint(
             "positions_differ", positions=positions, configured_k=configured_k
@@ -226,8 +233,8 @@ def _of_configuration(case: Case) -> list[Finding]:
 def _how_to_know_method(case: Case) -> Message:
     if case.speculation.configured:
         return message("remedy.add_method")
-    own = case.engine.actions.get("method_unknown", "")
-    return message("remedy.give_method", own)
+    action = case.engine.actions.get("method_unknown", "")
+    return message("remedy.give_method", action)
 
 
 def _of_activity(case: Case) -> list[Finding]:
@@ -250,10 +257,8 @@ def _of_activity(case: Case) -> list[Finding]:
     return []
 
 
-def _of_acceptance(
-    case: Case, measures: Measures, quality: Quality, payoff: Payoff, advice: Advice
-) -> list[Finding]:
-    findings = _of_poor_acceptance(case, measures, quality, payoff, advice)
+def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[Finding]:
+    findings = _of_poor_acceptance(case, measures, verdicts)
     thresholds = case.thresholds
     ratio = measures.acceptance_ratio
     covered = measures.coverage_ratio
@@ -269,24 +274,28 @@ def _of_acceptance(
     if covered is not None and covered < thresholds.low_coverage_ratio:
         findings += hint("low_coverage", covered=covered)
     assumed = case.profile.name == "unknown" and not case.method
-    if assumed and payoff.basis is Basis.MODELLED:
+    if assumed and verdicts.payoff.basis is Basis.MODELLED:
         findings += hint("costs_assumed", how=_how_to_know_method(case))
     return findings
 
 
 def _of_poor_acceptance(
-    case: Case, measures: Measures, quality: Quality, payoff: Payoff, advice: Advice
+    case: Case, measures: Measures, verdicts: Verdicts
 ) -> list[Finding]:
     """Return the findings on criteria of poor acceptance that are met: one cause is
     named once.
     """
     findings: list[Finding] = []
-    pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
-    report = hint if pays else problem
+    report = problem
+    pays = (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
+    if verdicts.payoff.verdict in pays:
+        report = hint
     # Advice on K rests on more than the decline over positions.
-    advised = advice.action is not Action.INSUFFICIENT_DATA
+    advised = verdicts.advice.action is not Action.INSUFFICIENT_DATA
     met = {
-        c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met
+        criterion.measure
+        for criterion in verdicts.quality.criteria
+        if criterion.level is QualityLevel.POOR and criterion.met
     }
     positions = measures.position_acceptance_ratio
     k = len(positions)
@@ -306,6 +315,6 @@ def _of_poor_acceptance(
             length=measures.mean_acceptance_length_at[worthwhile - 1],
             present=measures.mean_acceptance_length_at[-1],
         )
-    elif totals and not findings and payoff.speedup is None:
-        findings += problem("poor", reasons=", ".join(quality.reasons))
+    elif totals and not findings and verdicts.payoff.speedup is None:
+        findings += problem("poor", reasons=", ".join(verdicts.quality.reasons))
     return findings

@@ -12,7 +12,7 @@ from .advice import Advice
 from .advising import CurrentAdvice, update_advice
 from .case import Case
 from .explanation import explain_payoff, how_to_know
-from .findings import Finding, find
+from .findings import Finding, Verdicts, find
 from .messages import message
 from .payoff import Payoff, correction, estimate_contradicted, judge_payoff
 from .published_rules import apply_rules
@@ -56,8 +56,14 @@ def judge_engine(
         corrected = _corrected(replace(case, payoff=payoff))
         current = update_advice(current, corrected, time, window_seconds)
     advice = current.advice
-    findings = find(case, quality, payoff, advice)
-    return Judgement(case.activity, quality, payoff, advice, findings), current
+    judgement = Judgement(
+        activity=case.activity,
+        quality=quality,
+        payoff=payoff,
+        advice=advice,
+        findings=find(case, Verdicts(quality, payoff, advice)),
+    )
+    return judgement, current
 
 
 def _undecided(case: Case, measures: Measures) -> Advice:

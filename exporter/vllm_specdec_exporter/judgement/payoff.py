@@ -18,10 +18,9 @@ from msgspec.structs import replace
 from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
-from ..economics.baseline_match import Measured
 from ..economics.cost import Basis
 from ..economics.speedup import MIN_COVERED
-from ..economics.statistics import Z
+from ..economics.statistics import Interval, Z
 from ..measures.measures import Measures
 
 #: Least distance of a probability from one half with which a verdict leans to a side.
@@ -106,18 +105,15 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
     A measured speedup decides, else the estimate; an interval that includes 1 decides
     nothing.
     """
-    measured = measures.measured
-    estimate = measures.estimate
-    if measured.speedup is not None:
-        speedup = measured.speedup
-        low, high = _interval(speedup, measured)
-        basis = Basis.MEASURED
-    elif estimate.speedup is not None:
-        speedup, low, high = estimate.of_all(measures.coverage_ratio)
-        basis = estimate.basis or Basis.MODELLED
-    else:
+    speedup = measures.measured.interval
+    basis = Basis.MEASURED
+    if speedup is None:
+        speedup = measures.estimate.of_all_tokens(measures.coverage_ratio)
+        basis = measures.estimate.basis or Basis.MODELLED
+    if speedup is None:
         return Payoff()
-    loss = loss_probability(speedup, low, high)
+    low, high = speedup.ends
+    loss = loss_probability(speedup)
     undecided = Payoff(
         verdict=PayoffVerdict.UNKNOWN,
         speedup_low=low,
@@ -126,35 +122,27 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
         loss_probability=loss,
         likely=leans(loss),
         judged_speedup=probable_loss(low, high, loss, thresholds),
-        guessed_speedup=speedup,
+        guessed_speedup=speedup.value,
     )
     if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
         return undecided
+    guessed: float | None = None
+    if basis in GUESSES:
+        guessed = speedup.value
     return replace(
         undecided,
-        verdict=_verdict(speedup, thresholds),
-        speedup=speedup,
+        verdict=_verdict(speedup.value, thresholds),
+        speedup=speedup.value,
         likely=None,
-        judged_speedup=speedup,
-        guessed_speedup=speedup if basis in GUESSES else None,
+        judged_speedup=speedup.value,
+        guessed_speedup=guessed,
     )
 
 
-def _interval(speedup: float, measured: Measured) -> tuple[float, float]:
-    """Return the interval of the measured `speedup`; a missing end is the speedup
-    itself, as in an estimate.
-    """
-    low = measured.speedup_low
-    if low is None:
-        low = speedup
-    high = measured.speedup_high
-    if high is None:
-        high = speedup
-    return low, high
-
-
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
-    # As it is shown: a loss of less than half a percent is none.
+    # Only a loss is rounded, because only a loss calls for action: 0.996 is shown as
+    # 1.00, which would contradict it. Of a gain, the alert rules compare the same
+    # number with the same threshold, and must come to the same side of it.
     if round(speedup, 2) < thresholds.harmful_speedup:
         return PayoffVerdict.HARMFUL
     if speedup <= thresholds.beneficial_speedup:
@@ -168,14 +156,15 @@ def estimate_contradicted(measures: Measures, thresholds: Thresholds) -> bool:
 
     It does not if its interval includes the estimate.
     """
-    speedup = measures.measured.speedup
-    if speedup is None or measures.estimate.speedup is None:
+    measured = measures.measured.interval
+    estimate = measures.estimate.of_all_tokens(measures.coverage_ratio)
+    if measured is None or estimate is None:
         return False
-    low, high = _interval(speedup, measures.measured)
-    estimated, *_ = measures.estimate.of_all(measures.coverage_ratio)
+    low, high = measured.ends
+    estimated = estimate.value
     if low <= estimated <= high:
         return False
-    apart = abs(speedup / estimated - 1) > thresholds.disagreement_ratio
+    apart = abs(measured.value / estimated - 1) > thresholds.disagreement_ratio
     return apart or high < 1 <= estimated or estimated < 1 < low
 
 
@@ -187,24 +176,25 @@ def correction(measures: Measures) -> float | None:
     These may be too few, or cost nothing by the estimate or by the measurement, or the
     interval is too wide: it includes 1 and the estimate.
     """
-    estimate = measures.estimate
-    speedup = measures.measured.speedup
+    measured = measures.measured.interval
+    estimate = measures.estimate.of_all_tokens(measures.coverage_ratio)
     length = measures.mean_acceptance_length
-    cost = estimate.step_cost or 1.0
+    cost = measures.estimate.step_cost or 1.0
     covered = measures.coverage_ratio
     if covered is None:
         covered = 1.0
-    if not speedup or not length or cost <= 1 or covered < MIN_COVERED:
+    if measured is None or estimate is None or not measured.value or not length:
         return None
-    low, high = _interval(speedup, measures.measured)
-    estimated, *_ = estimate.of_all(measures.coverage_ratio)
+    if cost <= 1 or covered < MIN_COVERED:
+        return None
+    low, high = measured.ends
     uncovered = 1 - covered
     # Time of a token, in plain steps, beyond that of steps without extra cost.
-    extra = 1 / speedup - covered / length - uncovered
-    if extra <= 0 or (low <= 1 <= high and low <= estimated <= high):
+    extra = 1 / measured.value - covered / length - uncovered
+    if extra <= 0 or (low <= 1 <= high and low <= estimate.value <= high):
         return None
     extra_estimated = covered * (cost - 1) / length
-    extra_estimated += uncovered * (estimate.undrafted_cost - 1)
+    extra_estimated += uncovered * (measures.estimate.undrafted_cost - 1)
     return extra / extra_estimated
 
 
@@ -261,29 +251,33 @@ def leans(loss: float) -> PayoffVerdict | None:
     return PayoffVerdict.BENEFICIAL
 
 
-def loss_probability(speedup: float, low: float, high: float) -> float:
+def loss_probability(speedup: Interval) -> float:
     """Return the probability that the speedup is below 1, of a log-normal distribution
     with this interval.
 
     The deviation is that of the side on which 1 lies; of the other one where this end
     is cut off, as for a step that cannot be cheaper than a plain one. An interval that
-    begins at 0 gives one half. Beyond an end is at most half of what the interval
-    leaves out.
+    begins at 0 gives one half. One that ends there, a certain loss, gives 1. Beyond an
+    end is at most half of what the interval leaves out.
     """
+    low, high = speedup.ends
+    # Nothing is log-normal at 0, where logarithms end.
+    if high <= 0 or speedup.value <= 0:
+        return 1.0
     below = math.inf
     if low > 0:
-        below = math.log(speedup / low)
-    above = math.log(high / speedup)
+        below = math.log(speedup.value / low)
+    above = math.log(high / speedup.value)
     reach = above
-    if speedup > 1:
+    if speedup.value > 1:
         reach = below
     widest = max(below, above)
     if reach <= _CUT_OFF * widest:
         reach = widest
     deviation = reach / Z
     if deviation <= 0:
-        return float(speedup < 1)
-    loss = 0.5 * math.erfc(math.log(speedup) / deviation / math.sqrt(2))
+        return float(speedup.value < 1)
+    loss = 0.5 * math.erfc(math.log(speedup.value) / deviation / math.sqrt(2))
     if low >= 1 - _ROUNDING:
         loss = min(_BEYOND, loss)
     if high <= 1 + _ROUNDING:

@@ -83,24 +83,28 @@ def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
     with_last = profile.step_cost(position + 1, batch)
     cost = max(0.0, with_last - profile.step_cost(position, batch))
     # A token that costs nothing is always worth its time.
-    says = RAISE_K if cost <= 0 or ratio / cost > 1 else NOTHING
+    says = NOTHING
+    if cost <= 0 or ratio / cost > 1:
+        says = RAISE_K
     return _rule("marginal_benefit", says, position=position, ratio=ratio, cost=cost)
 
 
 def _length(length: float, thresholds: Thresholds) -> Rule:
-    least = thresholds.disable_mean_acceptance_length
-    says = DISABLE if length < least else NOTHING
-    return _rule("mean_acceptance_length", says, length=length, least=least)
+    limit = thresholds.disable_mean_acceptance_length
+    says = NOTHING
+    if length < limit:
+        says = DISABLE
+    return _rule("mean_acceptance_length", says, length=length, least=limit)
 
 
 def _ratio(ratio: float, thresholds: Thresholds) -> Rule:
-    least = thresholds.disable_acceptance_ratio
+    limit = thresholds.disable_acceptance_ratio
     near = thresholds.break_even_acceptance_ratio
     says = NOTHING
-    if ratio < least:
+    if ratio < limit:
         says = DISABLE
     elif ratio <= near:
         says = MEASURE
     return _rule(
-        "acceptance_ratio", says, ratio=ratio, least=100 * least, near=100 * near
+        "acceptance_ratio", says, ratio=ratio, least=100 * limit, near=100 * near
     )

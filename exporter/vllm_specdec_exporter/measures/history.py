@@ -29,6 +29,7 @@ from ..config.values import format_duration
 from ..economics.baseline_match import BaselineComparison
 from ..economics.equal_load import (
     MAX_BLOCKS,
+    Block,
     FinishedRequests,
     uncertainty_of_mean,
 )
@@ -282,7 +283,7 @@ def _uncertainty(
     """
     read = [total for total in totals if total is not None]
     blocks = [
-        (last.sum - first.sum, last.count - first.count)
+        Block(last.count - first.count, last.sum - first.sum)
         for first, last in pairwise(read)
     ]
     requests = FinishedRequests(increase.count, load, increase.spread)

@@ -31,8 +31,8 @@ from ..economics.speedup import (
     Estimate,
     Return,
     estimate,
-    of_drafts,
     return_on_speculation,
+    speedup_of_drafts,
 )
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
@@ -248,11 +248,9 @@ def derive(
         costed = len(positions)
     estimated = Estimate()
     if profile is not None:
-        estimated = estimate(length, costed, delta.batch_size, profile, error)
-    measured = Measured()
-    if delta.matches:
-        matches = delta.matches
-        measured = measured_speedup(matches[0], matches[-1], minimum_requests, matches)
+        estimated = estimate(
+            length, costed, delta.batch_size, profile, length_error=error
+        )
     span = delta.span
     measures = Measures(
         window=window,
@@ -275,7 +273,7 @@ def derive(
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,
-        measured=measured,
+        measured=measured_speedup(delta.matches, minimum_requests),
         latencies=delta.latencies,
     )
     if memory_ratio is None:
@@ -319,7 +317,9 @@ def returns_of(measures: Measures, memory_ratio: float) -> Return:
     measured = measures.measured
     if measured.speedup:
         undrafted = measures.estimate.undrafted_cost
-        from_drafts = of_drafts(measured.speedup, measures.coverage_ratio, undrafted)
+        from_drafts = speedup_of_drafts(
+            measured.speedup, measures.coverage_ratio, undrafted
+        )
         speedup = from_drafts or speedup
     length = measures.mean_acceptance_length
     generated = measures.generation_tokens_per_second

@@ -21,7 +21,7 @@ def contradictions(previous: Sample, current: Sample) -> list[Message]:
 
 def _between_positions(increase: Delta, tolerance: float) -> list[Message]:
     """A token is accepted only in a draft that was accepted up to it."""
-    found = []
+    messages = []
     bound = math.inf if increase.drafts is None else increase.drafts
     for position, accepted in enumerate(increase.accepted_tokens_per_position):
         if accepted > bound + tolerance:
@@ -37,9 +37,9 @@ def _between_positions(increase: Delta, tolerance: float) -> list[Message]:
                     accepted_before=bound,
                     position_before=position - 1,
                 )
-            found.append(text)
+            messages.append(text)
         bound = accepted
-    return found
+    return messages
 
 
 def _beyond_drafted_positions(increase: Delta, tolerance: float) -> list[Message]:
@@ -63,24 +63,24 @@ def _beyond_drafted_positions(increase: Delta, tolerance: float) -> list[Message
 
 def _between_totals(increase: Delta, tolerance: float) -> list[Message]:
     """No more tokens are accepted than drafted, nor drafted than fit into drafts."""
-    found = []
+    messages = []
     drafted = increase.draft_tokens
     if drafted is None:
         return []
     accepted = increase.accepted_tokens
     if accepted is not None and accepted > drafted + tolerance:
-        found.append(
+        messages.append(
             message("defect.more_than_drafted", accepted=accepted, drafted=drafted)
         )
     k = len(increase.accepted_tokens_per_position)
     drafts = increase.drafts
     if k and drafts is not None and drafted > k * drafts + tolerance:
-        found.append(
+        messages.append(
             message(
                 "defect.more_than_fit", drafted=drafted, most=k * drafts, drafts=drafts
             )
         )
-    return found
+    return messages
 
 
 def _between_sums(previous: Sample, current: Sample, tolerance: float) -> list[Message]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ..economics.speculative_config import Speculation
 from ..engines.reading import EngineKey, EngineReading, Reading
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
@@ -19,17 +18,8 @@ from ..judgement.state import state_code
 from ..measures.measures import DraftShape
 from .polled_engine import PolledEngine, PolledServer
 from .result import Deployment, EngineResult, learned
-from .settings import DEFAULT_WINDOWS, Settings
+from .settings import Settings
 from .state import EngineState
-
-__all__ = [
-    "DEFAULT_WINDOWS",
-    "EngineState",
-    "Settings",
-    "Speculation",
-    "interrupt",
-    "process_reading",
-]
 
 
 def process_reading(
@@ -51,7 +41,7 @@ def process_reading(
     results = []
     for engine in reading.engines:
         earlier = states.get(engine.key, EngineState())
-        polled = _poll(earlier, engine, time, settings, server)
+        polled = _poll(earlier, engine, time, settings=settings, server=server)
         judgement, current_advice = judge_engine(
             polled.case,
             polled.state.current_advice,
@@ -78,6 +68,7 @@ def _poll(
     earlier: EngineState,
     engine: EngineReading,
     time: float,
+    *,
     settings: Settings,
     server: PolledServer,
 ) -> PolledEngine:
@@ -118,7 +109,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         model_name=engine.key.model_name,
         engine=engine.key.engine,
         deployment=Deployment(
-            method=speculation.method or polled.drafting.method,
+            method=polled.method,
             draft_model=speculation.draft_model,
             dialect=reading.dialect,
             upstream_version=polled.server.version,

@@ -82,8 +82,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
         not known.
         """
         speculation = self.settings.speculation
-        given = guess_method(speculation.method, speculation.draft_model)
-        return given or self.drafting.method
+        configured = guess_method(speculation.method, speculation.draft_model)
+        return configured or self.drafting.method
 
     @cached_property
     def k(self) -> int | None:

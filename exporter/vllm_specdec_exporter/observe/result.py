@@ -49,7 +49,8 @@ class Deployment(Struct, frozen=True):
     """What is known of an engine's deployment; an empty string where nothing is.
 
     Attributes:
-        method: how drafts are made, from the speculative config.
+        method: how drafts are made, from the speculative config: its method, or what
+            vLLM derives from the drafter's name; else as the server says.
         draft_model: the model that makes them, from the speculative config.
         dialect: how the server writes its metrics.
         upstream_version: what the server says on `/version`.

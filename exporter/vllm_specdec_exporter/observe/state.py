@@ -181,7 +181,13 @@ def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sam
     load = running_between(previous, sample)
     if load is not None:
         seconds = sample.time - previous.time
-        match = match.add(previous.latencies, sample.latencies, load, seconds, baseline)
+        match = match.add(
+            previous.latencies,
+            sample.latencies,
+            load=load,
+            seconds=seconds,
+            baseline=baseline,
+        )
     return replace(sample, match=match)
 
 

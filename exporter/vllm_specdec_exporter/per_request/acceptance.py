@@ -39,36 +39,25 @@ def summarise(
     """Return a model's numbers and findings; `positions` has all steps, `recent` those
     of the window.
     """
-    whole = GroupStats()
+    total = GroupStats()
     for group in recent.groups.values():
-        whole.change(group)
-    by_requests = sorted(
-        recent.groups.items(), key=lambda item: (-item[1].count, item[0])
-    )
-    groups = tuple(
-        _group_window(key, group, whole, thresholds=thresholds, load=load)
-        for key, group in by_requests
-    )
-    quantiles = {}
-    for quantile in QUANTILES:
-        ratio = whole.quantile(quantile)
-        if ratio is not None:
-            quantiles[f"{quantile:g}"] = ratio
-    losing = whole.share(Outcome.LOSES)
-    gaining = whole.share(Outcome.GAINS)
+        total.change(group)
+    groups = _group_windows(recent, total, thresholds, load)
+    losing = total.share(Outcome.LOSES)
+    gaining = total.share(Outcome.GAINS)
     mixed = None
-    enough = whole.count >= thresholds.minimum_requests
+    enough = total.count >= thresholds.minimum_requests
     if enough and losing is not None and gaining is not None:
         mixed = min(losing, gaining) >= thresholds.mixed_requests_ratio
     requests = ModelRequests(
         model_name=model,
         window=window,
-        window_requests=whole.count,
+        window_requests=total.count,
         window_unrecorded_requests=recent.unrecorded,
-        acceptance_quantiles=quantiles,
-        acceptance_ratio=whole.acceptance_ratio,
+        acceptance_quantiles=_quantiles(total),
+        acceptance_ratio=total.acceptance_ratio,
         losing_requests_ratio=losing,
-        losing_tokens_ratio=whole.token_share(Outcome.LOSES),
+        losing_tokens_ratio=total.token_share(Outcome.LOSES),
         gaining_requests_ratio=gaining,
         mixed=mixed,
         position_acceptance_ratio=recent.positions.ratios,
@@ -80,7 +69,7 @@ def summarise(
     )
     routing = route(
         recent.groups,
-        whole=whole,
+        total=total,
         groups=groups,
         thresholds=thresholds,
         speedup=partial(_speedup, load),
@@ -88,22 +77,44 @@ def summarise(
     return with_findings(requests, routing, thresholds)
 
 
+def _quantiles(total: GroupStats) -> dict[str, float]:
+    quantiles = {}
+    for quantile in QUANTILES:
+        ratio = total.quantile(quantile)
+        if ratio is not None:
+            quantiles[f"{quantile:g}"] = ratio
+    return quantiles
+
+
+def _group_windows(
+    recent: Slice, total: GroupStats, thresholds: Thresholds, load: BatchCost | None
+) -> tuple[GroupWindow, ...]:
+    """Return the groups of the window, those with most requests first."""
+    by_requests = sorted(
+        recent.groups.items(), key=lambda item: (-item[1].count, item[0])
+    )
+    return tuple(
+        _group_window(key, group, total, thresholds=thresholds, load=load)
+        for key, group in by_requests
+    )
+
+
 def _group_window(
     key: GroupKey,
     group: GroupStats,
-    whole: GroupStats,
+    total: GroupStats,
     *,
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> GroupWindow:
     rejected_ratio = None
-    if whole.rejected_tokens:
-        rejected_ratio = group.rejected_tokens / whole.rejected_tokens
+    if total.rejected_tokens:
+        rejected_ratio = group.rejected_tokens / total.rejected_tokens
     return GroupWindow(
         temperature=key.temperature,
         request_type=key.request_type,
         requests=group.count,
-        requests_ratio=group.count / whole.count,
+        requests_ratio=group.count / total.count,
         acceptance_ratio=group.acceptance_ratio,
         p10=group.quantile(0.1),
         p50=group.quantile(0.5),

@@ -5,7 +5,7 @@ judged window.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -80,6 +80,17 @@ def _by_name(counts: Counter[Outcome]) -> dict[str, int]:
     return {str(outcome): counts[outcome] for outcome in Outcome}
 
 
+def _tenant_result(model: str, tenant: str, counts: RequestCounts) -> TenantResult:
+    return TenantResult(
+        model_name=model,
+        tenant=tenant,
+        outcomes=_by_name(counts.requests),
+        generation_tokens=_by_name(counts.tokens),
+        draft_tokens=counts.draft_tokens,
+        accepted_tokens=counts.accepted_tokens,
+    )
+
+
 class RequestAggregator:
     """Counts requests. Its memory is bounded by the number of groups, not by the number
     of requests.
@@ -97,8 +108,11 @@ class RequestAggregator:
         self.thresholds = thresholds
         self.push_rejected_total = 0
         self._limiter = GroupLimiter(settings.classification, settings.temperatures)
-        self._totals: dict[GroupKey, GroupTotal] = {}
-        self._tenants: dict[tuple[str, str], RequestCounts] = {}
+        self._totals: defaultdict[GroupKey, GroupTotal] = defaultdict(GroupTotal)
+        #: By model and tenant.
+        self._tenants: defaultdict[tuple[str, str], RequestCounts] = defaultdict(
+            RequestCounts
+        )
         self._windows: dict[str, RecentWindow] = {}
         self._observations = Counter(
             {
@@ -110,19 +124,19 @@ class RequestAggregator:
         self._models: tuple[ModelRequests, ...] = ()
         self._summarised_at: float | None = None
 
-    def adopt(self, other: RequestAggregator) -> None:
-        """Continue the counts of `other`, the aggregator before a reload.
+    def adopt(self, predecessor: RequestAggregator) -> None:
+        """Continue the counts of `predecessor`, the aggregator before a reload.
 
         If requests are grouped differently or their outcomes are, the counts of groups,
         tenants and models start anew, as they do at a restart of the exporter.
         """
-        self.push_rejected_total = other.push_rejected_total
-        self._observations.update(other._observations)
-        if (self.settings, self._zones) == (other.settings, other._zones):
-            self._limiter = other._limiter
-            self._totals = other._totals
-            self._tenants = other._tenants
-            self._windows = other._windows
+        self.push_rejected_total = predecessor.push_rejected_total
+        self._observations.update(predecessor._observations)
+        if (self.settings, self._zones) == (predecessor.settings, predecessor._zones):
+            self._limiter = predecessor._limiter
+            self._totals = predecessor._totals
+            self._tenants = predecessor._tenants
+            self._windows = predecessor._windows
 
     @property
     def _zones(self) -> tuple[float, float]:
@@ -142,24 +156,24 @@ class RequestAggregator:
         key, overflow = self._limiter.place(observation)
         model = key.model_name
         record = observation.record
-        if record:
+        outcome = None
+        if record is not None:
             outcome = outcome_of(record.acceptance_ratio, self.thresholds)
-        else:
-            outcome = None
-        if key not in self._totals:
-            self._totals[key] = GroupTotal()
         self._totals[key].add(observation, outcome)
-        if model not in self._windows and (record is None or outcome is not None):
-            self._windows[model] = RecentWindow(self.settings.window_seconds)
         if record is None:
-            self._windows[model].add_unrecorded(time)
+            self._window(model).add_unrecorded(time)
         elif outcome is not None:
-            self._windows[model].add(key, observation, outcome, time)
+            self._window(model).add(key, observation, outcome, time)
             tenant = self.settings.classification.known_tenant(observation.tenant)
             if tenant:
-                counts = self._tenants.setdefault((model, tenant), RequestCounts())
-                counts.add(record, outcome, observation.completion_tokens or 0)
+                tokens = observation.completion_tokens or 0
+                self._tenants[(model, tenant)].add(record, outcome, tokens)
         return overflow
+
+    def _window(self, model: str) -> RecentWindow:
+        if model not in self._windows:
+            self._windows[model] = RecentWindow(self.settings.window_seconds)
+        return self._windows[model]
 
     def shapes(self, time: float) -> dict[str, DraftShape]:
         """Return the lengths of each model's drafts in the window at `time`."""
@@ -189,15 +203,8 @@ class RequestAggregator:
                 total.result(key) for key, total in sorted(self._totals.items())
             ),
             tenants=tuple(
-                TenantResult(
-                    model_name=model,
-                    tenant=tenant,
-                    outcomes=_by_name(counts.requests),
-                    generation_tokens=_by_name(counts.tokens),
-                    draft_tokens=counts.draft_tokens,
-                    accepted_tokens=counts.accepted_tokens,
-                )
-                for (model, tenant), counts in sorted(self._tenants.items())
+                _tenant_result(*key, counts)
+                for key, counts in sorted(self._tenants.items())
             ),
             models=self._models,
             tap=tap,

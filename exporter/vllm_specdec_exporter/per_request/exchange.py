@@ -7,8 +7,10 @@ An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9
 import re
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from .grouping import Classification
-from .observation import Observation, route_of
+from .observation import Observation
 from .openai_api import (
     RequestFields,
     ResponseFields,
@@ -17,6 +19,7 @@ from .openai_api import (
     read_request,
     read_response,
 )
+from .routes import route_of
 
 #: Limit of the buffered bytes of a request or a response: a context of a million tokens
 #: has about 4 MB of text. Larger ones are not observed.
@@ -25,8 +28,7 @@ MAX_BODY = 8 * 1024 * 1024
 #: of the response.
 MAX_EVENT = 4 * 1024 * 1024
 SMALL = 128  # bytes of an event, or of a chunk; a smaller one lacks the rest of them
-#: Bytes that small ones may lack, less what larger ones have beyond: 10,000 tiny ones
-#: in a row take 0.1 s.
+#: Bytes that small ones may lack: 10,000 tiny ones in a row take 0.1 s.
 MAX_LACKING = 10_000 * SMALL
 
 #: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line
@@ -41,6 +43,24 @@ _OVERLAP = 3
 #: reading there.
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
 _TAIL = 64
+
+
+class TinyPieces:
+    """Counts the small events of a stream, or chunks of a body.
+
+    Each costs some microseconds, however small it is. What larger ones have beyond
+    `SMALL` makes up for what the small ones lack.
+    """
+
+    def __init__(self) -> None:
+        self._lacking = 0
+
+    def are_few(self, pieces: int, size: int) -> bool:
+        """Count more pieces, of `size` bytes together; return whether the limit
+        holds.
+        """
+        self._lacking = max(0, self._lacking + pieces * SMALL - size)
+        return self._lacking <= MAX_LACKING
 
 
 class EventSizeError(ValueError):
@@ -58,7 +78,7 @@ class EventSplitter:
         self._limit = limit
         self._rest = bytearray()
         self._plain = True
-        self._lacking = 0
+        self._tiny = TinyPieces()
 
     @property
     def held(self) -> int:
@@ -84,6 +104,7 @@ class EventSplitter:
             and 1 < len(data) <= self._limit
             and data.find(b"\n\n") == len(data) - 2
         ):
+            self._count(events=1, size=len(data))
             return [data]  # one event, as nearly always
         events: list[bytes] = []
         # Joined in place, and only what is new is searched: an event may come in many
@@ -97,10 +118,17 @@ class EventSplitter:
             events.append(bytes(self._rest[start:end]))
             start = position = end
         del self._rest[:start]
-        self._lacking = max(0, self._lacking + len(events) * SMALL - start)
-        if len(self._rest) > self._limit or self._lacking > MAX_LACKING:
-            raise EventSizeError("an event is too large, or too many are tiny")
+        if len(self._rest) > self._limit:
+            raise EventSizeError("an event is too large")
+        self._count(events=len(events), size=start)
         return events
+
+    def _count(self, events: int, size: int) -> None:
+        """Count complete events, of `size` bytes together; EventSizeError if too many
+        are tiny.
+        """
+        if not self._tiny.are_few(events, size):
+            raise EventSizeError("too many events are tiny")
 
 
 def _end_of_event(data: bytearray, position: int, *, plain: bool) -> int:
@@ -133,6 +161,41 @@ def data_of(event: bytes) -> bytes:
     )
 
 
+class _Times(Struct):
+    """When the request was sent and its tokens came, in seconds of a monotonic
+    clock.
+    """
+
+    sent: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+    def add_tokens(self, time: float, *, only_role: bool) -> None:
+        """Count an event with tokens; one that only names the role comes before any."""
+        if self.first_token is None:
+            if only_role:
+                return
+            self.first_token = time
+        self.last_token = time
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """The time to first token, ``None`` without one."""
+        if self.first_token is None or self.sent is None:
+            return None
+        return max(0.0, self.first_token - self.sent)
+
+    def tpot_seconds(self, tokens: int | None) -> float | None:
+        """Return the time per output token, without the first; ``None`` with fewer than
+        two.
+        """
+        if self.first_token is None or self.last_token is None:
+            return None
+        if tokens is None or tokens < 2:
+            return None
+        return (self.last_token - self.first_token) / (tokens - 1)
+
+
 class Exchange:
     """One request that may be observed, and its response; names of headers are in lower
     case.
@@ -152,9 +215,7 @@ class Exchange:
         self._type = ""
         self._tenant = ""
         self._has_client_id = False
-        self._sent: float | None = None
-        self._first: float | None = None
-        self._last: float | None = None
+        self._times = _Times()
         self._last_event = b""
         #: Whether the response is a stream of events.
         self.streams = False
@@ -195,7 +256,7 @@ class Exchange:
 
     def request_end(self, time: float) -> None:
         """Process the end of the request at `time`, in seconds of a monotonic clock."""
-        self._sent = time
+        self._times.sent = time
         if self.unobserved:
             return
         try:
@@ -248,11 +309,11 @@ class Exchange:
         if not data:
             return
         if (
-            self._first is not None
+            self._times.first_token is not None
             and self._response.model_name
             and brings_only_tokens(data)
         ):
-            self._last = time
+            self._times.last_token = time
             return
         try:
             response = read_response(data)
@@ -261,10 +322,8 @@ class Exchange:
         if response.failed:
             self.give_up("refused")
             return
-        if response.tokens and not (self._first is None and response.only_role):
-            if self._first is None:
-                self._first = time
-            self._last = time
+        if response.tokens:
+            self._times.add_tokens(time, only_role=response.only_role)
         self._response = _merged(self._response, response)
 
     def finish(self, wall: float) -> Observation | None:
@@ -284,6 +343,10 @@ class Exchange:
             return None
         response = self._response
         request = self._request
+        tpot_seconds = None
+        # Tokens of several choices come interleaved, and are counted together.
+        if request.choices == 1:
+            tpot_seconds = self._times.tpot_seconds(response.completion_tokens)
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,
@@ -295,8 +358,8 @@ class Exchange:
             completion_tokens=response.completion_tokens,
             record=response.record,
             malformed=response.malformed,
-            ttft_seconds=self._ttft(),
-            tpot_seconds=self._tpot(request),
+            ttft_seconds=self._times.ttft_seconds,
+            tpot_seconds=tpot_seconds,
         )
         self._drop()
         return observation
@@ -311,27 +374,6 @@ class Exchange:
         self._response_body = bytearray()
         self._events = None
         self._headers = {}
-
-    def _ttft(self) -> float | None:
-        """Return the time to first token, ``None`` without one."""
-        if self._first is None or self._sent is None:
-            return None
-        return max(0.0, self._first - self._sent)
-
-    def _tpot(self, request: RequestFields) -> float | None:
-        """Return the time per output token; ``None`` with several choices or without a
-        token count.
-        """
-        tokens = self._response.completion_tokens
-        if (
-            self._first is None
-            or self._last is None
-            or not tokens
-            or tokens < 2
-            or request.choices != 1
-        ):
-            return None
-        return (self._last - self._first) / (tokens - 1)
 
 
 def _media_type(headers: Mapping[str, str], default: str) -> str:

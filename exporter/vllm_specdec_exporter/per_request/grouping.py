@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from .observation import ROUTES, Observation, route_of
+from .observation import Observation
+from .routes import ROUTES, route_of
 
 if TYPE_CHECKING:
     from .openai_api import RequestFields

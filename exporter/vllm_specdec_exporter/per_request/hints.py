@@ -22,7 +22,7 @@ from .summary import GroupWindow, ModelRequests, Outcome, Routing
 
 def route(
     recent: Mapping[GroupKey, GroupStats],
-    whole: GroupStats,
+    total: GroupStats,
     groups: Sequence[GroupWindow],
     thresholds: Thresholds,
     speedup: Callable[[GroupStats], float | None],
@@ -32,7 +32,7 @@ def route(
     ``None`` with too few requests, if no or every judged group loses, or if the
     acceptance of the remaining requests would not be higher.
     """
-    if whole.count < thresholds.minimum_requests:
+    if total.count < thresholds.minimum_requests:
         return None
     losing_types = losing(groups, lambda group: group.request_type)
     types = tuple(name for name in losing_types if name != OTHER)
@@ -50,18 +50,18 @@ def route(
     for key, group in recent.items():
         if is_routed(key):
             routed.change(group)
-    acceptance = whole.accepted_tokens / whole.draft_tokens
-    remaining_accepted = whole.accepted_tokens - routed.accepted_tokens
+    acceptance = total.accepted_tokens / total.draft_tokens
+    remaining_accepted = total.accepted_tokens - routed.accepted_tokens
     remaining_acceptance = remaining_accepted / (
-        whole.draft_tokens - routed.draft_tokens
+        total.draft_tokens - routed.draft_tokens
     )
     if remaining_acceptance <= acceptance:
         return None
     return Routing(
         request_types=types,
         temperatures=temperatures,
-        requests_ratio=routed.count / whole.count,
-        rejected_ratio=routed.rejected_tokens / whole.rejected_tokens,
+        requests_ratio=routed.count / total.count,
+        rejected_ratio=routed.rejected_tokens / total.rejected_tokens,
         acceptance_before=acceptance,
         acceptance_after=remaining_acceptance,
         speedup=speedup(routed),
@@ -156,7 +156,9 @@ def _routing(routing: Routing | None) -> list[Finding]:
         or routing.acceptance_after is None
     ):
         return []
-    before, after = _distinct(routing.acceptance_before, routing.acceptance_after)
+    now_shown, routed_shown = _distinct(
+        routing.acceptance_before, routing.acceptance_after
+    )
     if routing.request_types:
         routed = f"requests of type {' and '.join(routing.request_types)}"
     else:
@@ -171,8 +173,8 @@ def _routing(routing: Routing | None) -> list[Finding]:
         "route",
         which=routed,
         routing=routing,
-        before=before,
-        after=after,
+        before=now_shown,
+        after=routed_shown,
         speedup=speedup,
     )
 

@@ -12,13 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ..engines import UNREADABLE
-from .observation import (
-    DraftRecord,
-    RecordError,
-    VllmRecord,
-    find_record,
-    tokens_in,
-)
+from .records import DraftRecord, RecordError, VllmRecord, find_record, tokens_in
 
 #: Identifiers that a server generates. Those of a client may name a user.
 _MADE_BY_SERVER = re.compile(

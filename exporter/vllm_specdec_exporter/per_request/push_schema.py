@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from .observation import Observation, RecordError, read_record
+from .observation import Observation
+from .records import RecordError, read_record
 
 #: Limit of observations in one push: as many of usual size are below the 1 MiB of a
 #: body.

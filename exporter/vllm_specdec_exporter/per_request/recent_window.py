@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from ..measures.measures import DraftShape
 from .grouping import GroupKey
-from .observation import DraftRecord, Observation
+from .observation import Observation
+from .records import DraftRecord
 from .summary import Outcome, WorstRequest
 
 T = TypeVar("T")

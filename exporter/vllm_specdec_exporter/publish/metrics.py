@@ -115,7 +115,7 @@ class Metric(Struct, frozen=True, dict=True):
         return self.expand(self.value(result))
 
 
-def _one(value: float | None) -> Samples:
+def _single(value: float | None) -> Samples:
     # Not a generator: most metrics are of this kind, and this is faster.
     if value is None:
         return ()
@@ -212,7 +212,7 @@ def _build(version: str) -> Samples:
 
 #: How a value becomes samples: the metric's own labels, and `Metric.expand`.
 BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
-    "": ((), _one),
+    "": ((), _single),
     "position": (("position",), _each),
     "k": (("num_speculative_tokens",), partial(_each, first=1)),
     "basis": (("basis",), _by_basis),

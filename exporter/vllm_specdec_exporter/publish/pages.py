@@ -1,7 +1,7 @@
-"""HTML pages from the templates in `templates/`.
+"""HTML pages and reports for terminals, from the templates in `templates/`.
 
-Only what shows a page imports this: Jinja2 takes time and memory that a plain sidecar
-does not have to spend.
+Only what shows one imports this: Jinja2 takes time and memory that a plain sidecar does
+not have to spend.
 """
 
 import re
@@ -11,7 +11,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import numbers, wording
+from ..economics.sizes import format_gigabytes, format_parameters
+from . import numbers, terminal, wording
 
 _FOLDER = Path(__file__).with_name("templates")
 #: Control characters and lone surrogates, which HTML does not allow.
@@ -41,6 +42,26 @@ _ENVIRONMENT.globals.update(
 )
 
 
+def _wrap(text: str, indent: str, hang: int) -> str:
+    return "\n".join(terminal.wrap(text, indent, hang))
+
+
+def _gigabytes(size: float | None) -> str:
+    if size is None:
+        return terminal.DASH
+    return format_gigabytes(size)
+
+
+_ENVIRONMENT.filters.update(
+    gigabytes=_gigabytes,
+    parameters=format_parameters,
+    shown=terminal.shown,
+    wrap=_wrap,
+)
+#: For reports in a terminal.
+_PLAIN = _ENVIRONMENT.overlay(autoescape=False)
+
+
 def render(template: str, **values: Any) -> str:
     """Return the page of a template; all text in `values` is escaped."""
     page = _ENVIRONMENT.get_template(template).render(values)
@@ -57,3 +78,8 @@ def read(name: str) -> Markup:
 def report(template: str, **values: Any) -> str:
     """Return a report for a file, which has its style sheet within."""
     return render(template, style=read("report.css"), **values)
+
+
+def text(template: str, **values: Any) -> str:
+    """Return a report for a terminal; texts from outside have to be printable."""
+    return _PLAIN.get_template(template).render(values)

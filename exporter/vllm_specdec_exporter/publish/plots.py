@@ -1,25 +1,22 @@
-"""Plots for HTML reports, as SVG elements.
+"""Plots for reports, as SVG.
 
 They are drawn with matplotlib, the optional extra ``reports``, which the first plot
 imports. The same data give the same bytes: there is no date and no random identifier,
 and matplotlibrc files are ignored.
 
-Text and axes have the colour of the text around the plot (``currentColor``), for light
-and dark pages. Series differ in marker and dash too.
+Lines and text are black; a dark page inverts the picture. Series differ in marker too.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import io
-import re
+import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
 from msgspec import Struct
 
 from ..config.options import ConfigError
@@ -34,54 +31,44 @@ if TYPE_CHECKING:
 #: Okabe and Ito, "Color Universal Design" (2008): distinguishable with all common forms
 #: of colour blindness. Those first that contrast with both white and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
-#: Replaced by ``currentColor`` in the SVG.
-INK = "#010203"
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+#: Dashes change when the colours are used up.
+_DASHES = ("-", "--", ":", "-.")
+INK = "black"
 #: Inches. The page scales them; they set how large the text is in proportion.
 _WIDTH = 6.0
 HEIGHT = 3.4
 _RC: Any = {
     "svg.fonttype": "none",
+    # Without it, identifiers are random.
+    "svg.hashsalt": "vllm-specdec-exporter",
     "text.parse_math": False,
-    "font.size": 10.0,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
 
 
 class Plot(Struct, frozen=True):
-    """A drawing with its caption."""
+    """A drawing with its caption, and a description for readers without the picture."""
 
     caption: str
-    svg: Markup
+    svg: str
+    description: str
 
-
-class Point(Struct, frozen=True):
-    """One point of a line; `low` and `high` bound its interval, if any."""
-
-    x: float
-    y: float
-    low: float | None = None
-    high: float | None = None
+    @property
+    def address(self) -> str:
+        """The picture as the address of an ``<img>``."""
+        encoded = base64.b64encode(self.svg.encode()).decode()
+        return f"data:image/svg+xml;base64,{encoded}"
 
 
 class Series(Struct, frozen=True):
-    """A named line through its points, in their order."""
+    """A named line through its points, in their order: places on the horizontal axis,
+    and the values there with their intervals, if any.
+    """
 
     name: str
-    points: tuple[Point, ...]
-
-    @property
-    def xs(self) -> list[float]:
-        """The place of each point on the horizontal axis."""
-        return [point.x for point in self.points]
+    points: Mapping[float, Interval]
 
 
 def require() -> None:
@@ -102,72 +89,65 @@ def lines(
     *,
     x_label: str,
     y_label: str,
-    description: str = "",
     y_range: tuple[float | None, float | None] = (None, None),
-) -> Markup:
-    """Return lines over a numeric axis, with the intervals of their points, as an
-    ``<svg>`` element.
+) -> Plot:
+    """Return lines over a numeric axis, with the intervals of their points.
 
-    `title` and `description` are for screen readers; labels have the unit; `y_range`
-    has the ends of the vertical axis, ``None`` for those of the data. Raises
-    ConfigError without matplotlib.
+    Labels have the unit; `y_range` has the ends of the vertical axis, ``None`` for
+    those of the data. Raises ConfigError without matplotlib.
     """
-    shown = [line for line in series if line.points]
+    drawn = [line for line in series if line.points]
     with drawing() as (figure, axes):
-        places: set[float] = set()
-        for line, look in zip(shown, _looks(), strict=False):
-            _draw_line(axes, line, look)
-            places.update(line.xs)
-        ticks = sorted(places)
+        ticks: set[float] = set()
+        for line in drawn:
+            ticks.update(line.points)
+            name = printable(line.name)
+            # matplotlib leaves names that begin with an underscore out of the legend.
+            if name.startswith("_"):
+                name = f" {name}"
+            axes.errorbar(
+                list(line.points),
+                [value.value for value in line.points.values()],
+                yerr=_reach(line.points.values()),
+                label=name,
+                markersize=5.5,
+                capsize=3.5,
+                elinewidth=1.2,
+            )
         # More ticks than a dozen would overlap.
         if 1 < len(ticks) <= 12:
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
         axes.set_xlabel(printable(x_label))
         axes.set_ylabel(printable(y_label))
         axes.set_ylim(bottom=y_range[0], top=y_range[1])
         axes.grid(visible=True, axis="y", color=INK, alpha=0.15, linewidth=0.6)
-        if len(shown) > 1:
+        if len(drawn) > 1:
             figure.legend(loc="outside upper left", ncols=2, frameon=False)
-        return svg(figure, title, description)
+        description = "; ".join(_values(line, x_label) for line in drawn)
+        return Plot(title, svg(figure, title, description), description)
 
 
-def _looks() -> Iterator[dict[str, Any]]:
-    """Yield how lines look, one after the other: without end, in turns."""
-    for colour, marker, dash in zip(
-        cycle(PALETTE), cycle(_MARKERS), cycle(_DASHES), strict=False
-    ):
-        yield {"color": colour, "marker": marker, "linestyle": dash}
+def _values(line: Series, x_label: str) -> str:
+    """Return a line in words, for readers without the picture."""
+    values = [f"{y.value:.3g} at {x_label} {x:g}" for x, y in line.points.items()]
+    return f"{line.name}: {', '.join(values)}"
 
 
-def _draw_line(axes: Axes, line: Series, look: dict[str, Any]) -> None:
-    name = printable(line.name)
-    # matplotlib leaves names that begin with an underscore out of the legend.
-    if name.startswith("_"):
-        name = f" {name}"
-    axes.plot(
-        line.xs,
-        [point.y for point in line.points],
-        label=name,
-        linewidth=1.8,
-        markersize=5.5,
-        **look,
-    )
-    for point in line.points:
-        if point.low is not None and point.high is not None:
-            axes.errorbar(
-                point.x,
-                point.y,
-                yerr=_reach(point.y, point.low, point.high),
-                fmt="none",
-                ecolor=look["color"],
-                capsize=3.5,
-                linewidth=1.2,
-            )
-
-
-def _reach(value: float, low: float, high: float) -> list[list[float]]:
-    """Return how far an interval reaches below and above a value within it."""
-    return [[max(0.0, value - low)], [max(0.0, high - value)]]
+def _reach(values: Iterable[Interval]) -> list[list[float]]:
+    """Return how far intervals reach below and above their values; NaN without one,
+    which is not drawn.
+    """
+    below = []
+    above = []
+    for value in values:
+        if value.low is None or value.high is None:
+            below.append(math.nan)
+            above.append(math.nan)
+        else:
+            # Rounding may put an end on the wrong side, which matplotlib refuses.
+            below.append(max(0.0, value.value - value.low))
+            above.append(max(0.0, value.high - value.value))
+    return [below, above]
 
 
 def bars_with_intervals(
@@ -175,21 +155,39 @@ def bars_with_intervals(
     bars: Mapping[str, Interval | None],
     *,
     x_label: str,
-    description: str = "",
     form: str = "{:.2f}",
     reference: float | None = None,
-) -> Markup:
-    """Return horizontal bars by name with their values beside them, as an ``<svg>``
-    element.
+) -> Plot:
+    """Return horizontal bars by name with their values beside them.
 
-    `title` and `description` are for screen readers; `reference` is a value to draw a
-    line at, such as 1 for break-even. Raises ConfigError without matplotlib.
+    `reference` is a value to draw a line at, such as 1 for break-even. Raises
+    ConfigError without matplotlib.
     """
     # Inches: the axis and its label, and a row for each bar.
     height = max(1.6, 0.9 + 0.42 * len(bars))
+    labels = {}
+    for name, bar in bars.items():
+        labels[name] = form.format(bar.value) if bar else "none"
     with drawing(height) as (figure, axes):
-        for row, bar in enumerate(bars.values()):
-            _draw_bar(axes, row, bar, bar_label(bar, form))
+        for row, (name, bar) in enumerate(bars.items()):
+            value = bar or Interval(0.0)
+            axes.barh(row, value.value, height=0.55, color=PALETTE[0])
+            axes.errorbar(
+                value.value,
+                row,
+                xerr=_reach([value]),
+                ecolor=INK,
+                capsize=4,
+                elinewidth=1.2,
+                fmt="none",
+            )
+            axes.annotate(
+                labels[name],
+                (max(value.value, value.high or 0.0), row),
+                xytext=(6, 0),
+                textcoords="offset points",
+                verticalalignment="center",
+            )
         axes.set_yticks(range(len(bars)), list(map(printable, bars)))
         axes.set_xlabel(printable(x_label))
         # For the values beside the bars.
@@ -199,37 +197,8 @@ def bars_with_intervals(
         axes.tick_params(axis="y", length=0)
         if reference is not None:
             axes.axvline(reference, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
-        return svg(figure, title, description)
-
-
-def _draw_bar(axes: Axes, row: int, bar: Interval | None, label: str) -> None:
-    end = bar.value if bar else 0.0
-    axes.barh(row, end, height=0.55, color=PALETTE[0])
-    if bar and bar.low is not None and bar.high is not None:
-        axes.errorbar(
-            end,
-            row,
-            xerr=_reach(end, bar.low, bar.high),
-            fmt="none",
-            ecolor=INK,
-            capsize=4,
-            linewidth=1.2,
-        )
-        end = max(end, bar.high)
-    axes.annotate(
-        label,
-        (max(end, 0.0), row),
-        xytext=(6, 0),
-        textcoords="offset points",
-        verticalalignment="center",
-    )
-
-
-def bar_label(value: Interval | None, form: str) -> str:
-    """Return the text beside a bar."""
-    if value is None:
-        return "none"
-    return form.format(value.value)
+        description = "; ".join(f"{name} {label}" for name, label in labels.items())
+        return Plot(title, svg(figure, title, description), description)
 
 
 @contextmanager
@@ -241,54 +210,26 @@ def drawing(height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]]:
     """
     require()
     import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from cycler import cycler
     from matplotlib.figure import Figure
 
+    looks = cycler(linestyle=_DASHES) * cycler(color=PALETTE, marker=_MARKERS)
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
-        mpl.rcParams.update(_RC)
+        mpl.rcParams.update(_RC, **{"axes.prop_cycle": looks})
         # Characters that matplotlib's font lacks are rendered by the browser.
         warnings.filterwarnings("ignore", message="(?i).*glyph")
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        FigureCanvasSVG(figure)
         yield figure, figure.add_subplot()
 
 
-def svg(figure: Figure, title: str, description: str) -> Markup:
-    """Return the figure as an ``<svg>`` element, independent of other figures in the
-    page.
-
-    `title` and `description` are for screen readers.
-    """
-    import matplotlib as mpl
-
-    # Without it, identifiers are random.
-    mpl.rcParams["svg.hashsalt"] = "vllm-specdec-exporter"
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    document = buffer.getvalue().decode()
-    raw = document[document.index("<svg") :].rstrip()
-    raw = re.sub(r"<metadata>.*?</metadata>\s*", "", raw, flags=re.DOTALL)
-    # A style element would apply to the whole page.
-    raw = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", raw, flags=re.DOTALL)
-    raw = raw.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
-    raw = raw.replace("xlink:href", "href")
-    raw = re.sub(INK, "currentColor", raw, flags=re.IGNORECASE)
-    # Identifiers must be unique within the page.
-    digest = hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace"))
-    prefix = f"p{digest.hexdigest()[:8]}"
-    raw = re.sub(r'\bid="', f'id="{prefix}-', raw)
-    raw = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", raw)
-    attributes, _, content = raw.removeprefix("<svg").partition(">")
-    return Markup(
-        '<svg class="plot" role="img" aria-labelledby="{prefix}-title {prefix}-desc" '
-        'stroke-linejoin="round" stroke-linecap="butt"{attributes}>'
-        '<title id="{prefix}-title">{title}</title>'
-        '<desc id="{prefix}-desc">{description}</desc>{content}'
-    ).format(
-        prefix=prefix,
-        attributes=Markup(attributes),  # noqa: S704, what matplotlib wrote
-        title=title,
-        description=description or title,
-        content=Markup(content),  # noqa: S704, what matplotlib wrote
-    )
+def svg(figure: Figure, title: str, description: str) -> str:
+    """Return the figure as an SVG document, which has its title and description."""
+    metadata = {
+        "Date": None,
+        "Title": printable(title),
+        "Description": printable(description),
+    }
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    return buffer.getvalue()

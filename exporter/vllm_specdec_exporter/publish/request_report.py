@@ -132,9 +132,9 @@ def _verdict(model: ModelRequests, paint: terminal.Paint) -> Iterator[str]:
     verdict = requests_verdict(model)
     requests = count(model.window_requests)
     if verdict is not RequestsVerdict.UNKNOWN:
-        gaining = terminal.shown(model.gaining_requests_ratio, terminal.PERCENT)
-        losing = terminal.shown(model.losing_requests_ratio, terminal.PERCENT)
-        accepted = terminal.shown(model.acceptance_ratio, terminal.PERCENT)
+        gaining = terminal.percent(model.gaining_requests_ratio)
+        losing = terminal.percent(model.losing_requests_ratio)
+        accepted = terminal.percent(model.acceptance_ratio)
         reason = (
             f"{gaining} of {requests} requests gain and {losing} lose, while "
             f"{accepted} of all drafted tokens are accepted"
@@ -175,7 +175,7 @@ def _model(
 
 
 def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    together = terminal.shown(model.acceptance_ratio, terminal.PERCENT)
+    together = terminal.percent(model.acceptance_ratio)
     accepted = (
         f"{percentiles(model.acceptance_quantiles)} by request; {together} of all "
         "drafted tokens together"
@@ -228,18 +228,14 @@ _GROUP_COLUMNS: Mapping[str, Callable[[GroupWindow], str]] = {
     "temp": lambda group: group.temperature,
     "type": lambda group: group.request_type,
     "requests": lambda group: count(group.requests),
-    "share": lambda group: terminal.WHOLE_PERCENT.format(group.requests_ratio),
-    "accepted": lambda group: terminal.shown(group.acceptance_ratio, terminal.PERCENT),
-    "P10": lambda group: terminal.shown(group.p10, terminal.WHOLE_PERCENT),
-    "P50": lambda group: terminal.shown(group.p50, terminal.WHOLE_PERCENT),
+    "share": lambda group: terminal.whole_percent(group.requests_ratio),
+    "accepted": lambda group: terminal.percent(group.acceptance_ratio),
+    "P10": lambda group: terminal.whole_percent(group.p10),
+    "P50": lambda group: terminal.whole_percent(group.p50),
     "outcome": _outcome,
-    "losing": lambda group: terminal.shown(
-        group.losing_requests_ratio, terminal.WHOLE_PERCENT
-    ),
-    "rejected": lambda group: terminal.shown(
-        group.rejected_ratio, terminal.WHOLE_PERCENT
-    ),
-    "speedup": lambda group: terminal.shown(group.estimated_speedup, terminal.FACTOR),
+    "losing": lambda group: terminal.whole_percent(group.losing_requests_ratio),
+    "rejected": lambda group: terminal.whole_percent(group.rejected_ratio),
+    "speedup": lambda group: terminal.factor(group.estimated_speedup),
 }
 #: Columns of the worst requests, likewise.
 _WORST_COLUMNS: Mapping[str, Callable[[WorstRequest], str]] = {
@@ -254,12 +250,8 @@ _TENANT_COLUMNS: Mapping[str, Callable[[TenantRatios], str]] = {
     "tenant": lambda tenant: tenant.tenant,
     "model": lambda tenant: tenant.model_name,
     "requests": lambda tenant: count(tenant.requests),
-    "accepted": lambda tenant: terminal.shown(
-        tenant.acceptance_ratio, terminal.PERCENT
-    ),
-    "losing": lambda tenant: terminal.shown(
-        tenant.losing_ratio, terminal.WHOLE_PERCENT
-    ),
+    "accepted": lambda tenant: terminal.percent(tenant.acceptance_ratio),
+    "losing": lambda tenant: terminal.whole_percent(tenant.losing_ratio),
 }
 
 
@@ -321,12 +313,12 @@ def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
         k = option.num_speculative_tokens
         row = [
             str(k),
-            terminal.LENGTH.format(option.draft_length),
-            terminal.LENGTH.format(option.acceptance_length - 1),
-            terminal.LENGTH.format(option.acceptance_length),
+            terminal.length(option.draft_length),
+            terminal.length(option.acceptance_length - 1),
+            terminal.length(option.acceptance_length),
         ]
         speedups = [choice.option(k).speedup for choice in choices.values() if choice]
-        rows.append([*row, *map(terminal.FACTOR.format, speedups)])
+        rows.append([*row, *map(terminal.factor, speedups)])
     yield from terminal.table(heads, rows)
     if costs is not None:
         fastest = (

@@ -13,11 +13,6 @@ BOLD = "1"
 RED = "31"
 YELLOW = "33"
 GREEN = "32"
-#: Formats of numbers in terminal reports.
-PERCENT = "{:.1%}"
-WHOLE_PERCENT = "{:.0%}"
-LENGTH = "{:.2f}"
-FACTOR = "{:.2f}x"
 DASH = "–"
 #: Columns of a terminal report. Narrower terminals wrap it themselves.
 WIDTH = 100
@@ -109,6 +104,26 @@ def shown(value: float | None, form: str) -> str:
     if value is None:
         return DASH
     return form.format(value)
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio as ``48.3%``, or a dash."""
+    return shown(ratio, "{:.1%}")
+
+
+def whole_percent(ratio: float | None) -> str:
+    """Return a ratio as ``48%``, or a dash."""
+    return shown(ratio, "{:.0%}")
+
+
+def length(tokens: float | None) -> str:
+    """Return a number of tokens per draft as ``2.94``, or a dash."""
+    return shown(tokens, "{:.2f}")
+
+
+def factor(ratio: float | None) -> str:
+    """Return a ratio of speeds or times as ``1.96x``, or a dash."""
+    return shown(ratio, "{:.2f}x")
 
 
 def digits(value: float) -> str:

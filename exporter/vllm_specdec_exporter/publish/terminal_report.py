@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ..economics.baseline_match import Measured
 from ..economics.speedup import Estimate
-from ..economics.statistics import times
+from ..economics.statistics import Interval, format_ratio
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
@@ -96,8 +96,8 @@ def _verdict(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
     measures = engine.window(engine.judged_window)
     reason = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
-        ratio = terminal.shown(measures.acceptance_ratio, terminal.PERCENT)
-        length = terminal.shown(measures.mean_acceptance_length, terminal.LENGTH)
+        ratio = terminal.percent(measures.acceptance_ratio)
+        length = terminal.length(measures.mean_acceptance_length)
         reason = f"{ratio} of the drafted tokens accepted, {length} tokens a draft"
     if payoff.speedup is not None:
         speed = f"{payoff.speedup:.2f} {wording.TIMES_AS_FAST}"
@@ -217,33 +217,18 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     rows = [
         ("window", window),
         ("drafts", _count(measures.drafts)),
-        (
-            "acceptance ratio",
-            terminal.shown(measures.acceptance_ratio, terminal.PERCENT),
-        ),
-        (
-            "mean acceptance length",
-            terminal.shown(measures.mean_acceptance_length, terminal.LENGTH),
-        ),
-        (
-            "mean draft length",
-            terminal.shown(measures.mean_draft_length, terminal.LENGTH),
-        ),
-        (
-            "tokens out of drafts",
-            terminal.shown(measures.coverage_ratio, terminal.PERCENT),
-        ),
-        (
-            "position decay",
-            terminal.shown(measures.position_decay_ratio, terminal.PERCENT),
-        ),
+        ("acceptance ratio", terminal.percent(measures.acceptance_ratio)),
+        ("mean acceptance length", terminal.length(measures.mean_acceptance_length)),
+        ("mean draft length", terminal.length(measures.mean_draft_length)),
+        ("tokens out of drafts", terminal.percent(measures.coverage_ratio)),
+        ("position decay", terminal.percent(measures.position_decay_ratio)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
         *_estimated(measures.estimate),
         *_measured(measures.measured),
     ]
     if measures.returns.return_ratio is not None:
-        ratio = terminal.LENGTH.format(measures.returns.return_ratio)
+        ratio = terminal.length(measures.returns.return_ratio)
         rows.append(("return on speculation", ratio))
     for latency in measures.latencies:
         name = f"{wording.LATENCIES[latency.name]}, mean"
@@ -260,27 +245,27 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
 
 
 def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
-    if estimate.speedup is None:
+    if estimate.interval is None:
         return
-    interval = _interval(estimate.speedup_low, estimate.speedup_high)
-    speedup = terminal.FACTOR.format(estimate.speedup)
-    length = terminal.shown(estimate.break_even_acceptance_length, terminal.LENGTH)
-    ratio = terminal.shown(estimate.break_even_acceptance_ratio, terminal.PERCENT)
+    interval = _interval(estimate.interval)
+    speedup = terminal.factor(estimate.interval.value)
     yield "estimated speedup", f"{speedup} ({interval})"
-    yield "break-even length", length
-    yield "break-even acceptance", ratio
+    length = estimate.break_even_acceptance_length
+    yield "break-even length", terminal.length(length)
+    ratio = estimate.break_even_acceptance_ratio
+    yield "break-even acceptance", terminal.percent(ratio)
     yield "requests in the batch", _count(estimate.batch_size)
 
 
 def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
-    if measured.speedup is not None:
-        interval = _interval(measured.speedup_low, measured.speedup_high)
-        speedup = terminal.FACTOR.format(measured.speedup)
+    if measured.interval is not None:
+        interval = _interval(measured.interval)
+        speedup = terminal.factor(measured.interval.value)
         requests = f"{_count(measured.requests)} requests"
         yield "measured speedup", f"{speedup} ({interval}, {requests})"
     for name, latency in wording.LATENCIES.items():
         ratios = [
-            f"P{100 * item.quantile:g} {terminal.FACTOR.format(item.ratio)}"
+            f"P{100 * item.quantile:g} {terminal.factor(item.ratio)}"
             for item in measured.latency_ratios
             if item.latency == name
         ]
@@ -288,9 +273,9 @@ def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
             yield f"{latency}, time", f"{', '.join(ratios)} of the baseline's"
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    # Both are known wherever the speedup is: the types cannot say so.
-    return f"{times(low or 0.0)}x to {times(high or 0.0)}x"
+def _interval(speedup: Interval) -> str:
+    low, high = speedup.ends
+    return f"{format_ratio(low)}x to {format_ratio(high)}x"
 
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
@@ -310,10 +295,8 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     for position, (ratio, conditional, length) in enumerate(positions):
         speedup = ""
         if speedups:
-            speedup = (
-                f"{terminal.shown(speedups.get(position + 1), terminal.FACTOR):<7}"
-            )
-        conditional_text = terminal.shown(conditional, terminal.PERCENT)
+            speedup = f"{terminal.factor(speedups.get(position + 1)):<7}"
+        conditional_text = terminal.percent(conditional)
         bar = "█" * round(ratio * _BAR_WIDTH)
         yield (
             f"    {position:>8}  {ratio:>8.1%}  {conditional_text:>15}  "
@@ -324,7 +307,7 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
-            speedup = terminal.FACTOR.format(option.speedup)
+            speedup = terminal.factor(option.speedup)
             yield (
                 f"    {k - 1:>8}  {terminal.DASH:>8}  {terminal.DASH:>15}  "
                 f"{option.mean_acceptance_length:<6.2f}{speedup:<7}extrapolated"

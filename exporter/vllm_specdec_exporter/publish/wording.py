@@ -4,7 +4,7 @@ import re
 import shlex
 
 from ..economics.speculative_config import names_drafter
-from ..economics.statistics import Interval, times
+from ..economics.statistics import Interval, format_ratio
 from ..engines import ENGINE_OF
 from ..judgement.advice import Action, Advice
 from ..judgement.payoff import Payoff, PayoffVerdict
@@ -80,7 +80,7 @@ def range_words(interval: Interval) -> str:
     """
     if interval.low is None or interval.high is None:
         return ""
-    return f"{times(interval.low)} to {times(interval.high)}"
+    return f"{format_ratio(interval.low)} to {format_ratio(interval.high)}"
 
 
 def action_words(advice: Advice) -> str:

@@ -39,7 +39,10 @@ from .exporter import Exporter
 from .tap import end_tap, make_tap
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from ..listener.web_config.middleware import WebConfigMiddleware
+    from ..settings.request_options import TapConfig
     from .tap.tap import Tap
 
 _EXIT_CODES = (
@@ -91,11 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, OPTIONS, _SUBJECTS, _FIRST)
 
 
-def stand_by(words: Sequence[str]) -> int | None:
+def stand_by(arguments: Sequence[str]) -> int | None:
     """Stand by after invalid flags if --startup.on-error=wait is set; ``None`` to exit
     at once.
     """
-    return standby.stand_by_without_flags(words, os.environ)
+    return standby.stand_by_without_flags(arguments, os.environ)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -137,17 +140,16 @@ async def _start(
     prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wait: bool
 ) -> int:
     with Shutdown.on_signals() as shutdown:
-        standby_tap = None
+        prepared: tuple[_Parts, Tap | None] | None = None
         if wait:
             prepared = await standby.wait_for(prepare, flags, os.environ, shutdown)
-            if prepared is None:
-                return 0
-            parts, standby_tap = prepared
         else:
             started = await shutdown.unless_stopped(in_daemon_thread(prepare))
-            if started is None:
-                return 0
-            parts = started
+            if started is not None:
+                prepared = started, None
+        if prepared is None:
+            return 0
+        parts, standby_tap = prepared
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         _warn_of_unknown_variables()
@@ -175,11 +177,7 @@ async def _serve(
     try:
         tap = await _start_tap(exporter, parts.tap, standby_tap, wait=wait)
     except OSError as error:
-        address = exporter.config.tap.listen if exporter.config.tap else ("", 0)
-        sys.stderr.write(
-            "vllm-specdec-exporter: error: --tap.listen-address "
-            f'"{format_address(*address)}": cannot listen: {error_text(error)}\n'
-        )
+        _report_taken(exporter.config.tap, error)
         return 1
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(create_app(exporter, guard))
@@ -198,23 +196,35 @@ async def _serve(
         await guard.start(listener, limiter)
     exporter.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reloader(exporter))
-    targets = ",".join(target.name for target in exporter.config.upstream.targets)
-    addresses = ",".join(listener.addresses)
     logs.log(
         logging.INFO,
         "listening",
         version=__version__,
-        address=addresses,
-        targets=targets,
+        address=",".join(listener.addresses),
+        targets=",".join(target.name for target in exporter.config.upstream.targets),
     )
     await shutdown.stop.wait()
     logs.log(logging.INFO, "stopping")
     # Metrics are served while the tap drains, which may take long.
     await end_tap(tap, shutdown.hurry)
     listener.close()
+    await _end(parts, runner)
+    return 0
+
+
+def _report_taken(tap: TapConfig | None, error: OSError) -> None:
+    address = format_address(*tap.listen) if tap else ""
+    sys.stderr.write(
+        f'vllm-specdec-exporter: error: --tap.listen-address "{address}": cannot '
+        f"listen: {error_text(error)}\n"
+    )
+
+
+async def _end(parts: _Parts, runner: web.AppRunner) -> None:
+    guard = parts.guard
     with contextlib.suppress(TimeoutError):  # such as a reload whose files hang
         async with asyncio.timeout(END_SECONDS):
-            await exporter.stop()
+            await parts.exporter.stop()
             if guard is not None:
                 await guard.stop()
             await runner.cleanup()
@@ -223,7 +233,6 @@ async def _serve(
         # the process.
         logging.shutdown()
         os._exit(0)
-    return 0
 
 
 async def _start_tap(

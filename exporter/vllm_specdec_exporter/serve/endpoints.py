@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 from ..config.options import ConfigError
 from ..observe.result import ExporterResult
-from ..per_request.observation import PUSH_PATH
+from ..per_request.routes import PUSH_PATH
 from ..publish import snapshot
 from ..publish.metrics_text import metrics_text
 from ..runtime import logs

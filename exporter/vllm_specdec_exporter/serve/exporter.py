@@ -25,6 +25,7 @@ from ..upstream.client import Upstream
 from ..upstream.discovery import Discovery
 from .poller import Poller
 from .request_intake import RequestIntake
+from .shared_run import SharedRun
 
 T = TypeVar("T")
 #: Least time between two reloads, in seconds; requests within it share the next one.
@@ -39,8 +40,7 @@ class Exporter:
     request.
 
     `load` reads and checks the configuration, or raises ConfigError. `clock` is
-    monotonic time, `wall` Unix time, in seconds. `reloads_waiting` is the number of
-    callers that wait for a reload.
+    monotonic time, `wall` Unix time, in seconds.
     """
 
     def __init__(
@@ -67,17 +67,14 @@ class Exporter:
         self._reload = Reload(successful=True, success_timestamp_seconds=wall())
         self._web_config_read = self._reload
         self._stopped = False
-        self.reloads_waiting = 0
         self._reloading = asyncio.Lock()
-        self._reloaded_at: float | None = None
-        self._next_reload: asyncio.Task[None] | None = None
+        # Anybody may ask for a reload, which reads files and starts a thread.
+        self._reloads = SharedRun(self._reload_now, RELOAD_SECONDS, clock)
 
     def latest(self) -> ExporterResult:
         """Return the current result without waiting for a poll."""
-        now = self._clock()
-        targets = tuple(poller.result(now) for poller in self._pollers)
-        settings = self._reload
-        web = self._web_config_read
+        time_now = self._clock()
+        targets = tuple(poller.result(time_now) for poller in self._pollers)
         thresholds = dict(self.config.settings.thresholds.items())
         return ExporterResult(
             version=__version__,
@@ -86,13 +83,18 @@ class Exporter:
             requests=self.requests.result(targets),
             thresholds=thresholds,
             model_thresholds=thresholds_by_model(targets, thresholds),
-            reload=Reload(
-                successful=settings.successful and web.successful,
-                success_timestamp_seconds=max(
-                    settings.success_timestamp_seconds, web.success_timestamp_seconds
-                ),
-            ),
+            reload=self._reload_result(),
             discoveries=self._discovery.results(),
+        )
+
+    def _reload_result(self) -> Reload:
+        """Return how the last readings of both configuration files ended."""
+        readings = (self._reload, self._web_config_read)
+        return Reload(
+            successful=all(reading.successful for reading in readings),
+            success_timestamp_seconds=max(
+                reading.success_timestamp_seconds for reading in readings
+            ),
         )
 
     def last_hours(self) -> tuple[LastHour, ...]:
@@ -118,16 +120,16 @@ class Exporter:
         """Start polling, with the targets spread over the interval, and logging
         aggregates.
         """
-        now = self._clock()
+        time_now = self._clock()
         if self._epoch is None:
-            self._epoch = now
+            self._epoch = time_now
         interval = self.config.poll_interval
         for index, poller in enumerate(self._pollers):
             if poller in self._polling:
                 continue  # kept by a reload
             # Relative to a fixed time: otherwise reloads would move the polls together.
             phase = self._epoch + index * interval / len(self._pollers)
-            passed = max(0, math.ceil((now - phase) / interval))
+            passed = max(0, math.ceil((time_now - phase) / interval))
             self._polling[poller] = asyncio.create_task(
                 poller.run(phase + passed * interval), name=f"poll {poller.name}"
             )
@@ -140,8 +142,7 @@ class Exporter:
     async def stop(self) -> None:
         """Stop for good, after a reload that is under way."""
         self._stopped = True
-        if self._next_reload is not None:
-            self._next_reload.cancel()
+        self._reloads.cancel()
         async with self._reloading:
             self._stop_discovery()
             self._stop_logging()
@@ -197,30 +198,12 @@ class Exporter:
         after this call, and not more often than every `RELOAD_SECONDS`. The result is
         written with `log`.
         """
-        if self._next_reload is None:
-            self._next_reload = asyncio.create_task(
-                self._reload_soon(log), name="reload"
-            )
-            # Marked as retrieved: all callers may have been cancelled.
-            self._next_reload.add_done_callback(
-                lambda task: task.cancelled() or task.exception()
-            )
-        self.reloads_waiting += 1
-        try:
-            # a cancelled caller must not cancel the others
-            await asyncio.shield(self._next_reload)
-        finally:
-            self.reloads_waiting -= 1
+        await self._reloads.request(log)
 
-    async def _reload_soon(self, log: Callable[..., None]) -> None:
-        if self._reloaded_at is not None:
-            # Anybody may ask for a reload, which reads files and starts a thread.
-            await asyncio.sleep(self._reloaded_at + RELOAD_SECONDS - self._clock())
-        # The next caller may have changed the files that are being read: it gets the
-        # next reload.
-        self._next_reload = None
-        self._reloaded_at = self._clock()
-        await self._reload_now(log)
+    @property
+    def reloads_waiting(self) -> int:
+        """The number of callers that wait for a reload."""
+        return self._reloads.waiting
 
     async def _reload_now(self, log: Callable[..., None]) -> None:
         if self._stopped:

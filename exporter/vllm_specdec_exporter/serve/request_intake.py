@@ -22,7 +22,9 @@ from ..measures.measures import DraftShape
 from ..observe.result import TargetResult
 from ..observe.settings import Settings
 from ..per_request.grouping import GroupOverflow
-from ..per_request.observation import PUSH_PATH, Observation, Source
+from ..per_request.observation import Observation, Source
+from ..per_request.records import DraftRecord
+from ..per_request.routes import PUSH_PATH
 from ..per_request.summary import RequestsResult
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads
@@ -31,7 +33,58 @@ from ..settings.configuration import ServeConfig
 if TYPE_CHECKING:
     from ..per_request.acceptance import BatchCost
     from ..per_request.aggregation import RequestAggregator
+    from ..per_request.push_schema import Pushed
     from .tap.tap import Tap
+
+
+#: How long the K of models is kept, in seconds.
+_K_SECONDS = 1.0
+
+
+class ConfiguredK:
+    """The K of models whose engines compute the drafted tokens of records from it.
+
+    `polled` returns the newest results of the polls; `clock` is in seconds.
+    """
+
+    def __init__(
+        self,
+        polled: Callable[[], Iterable[TargetResult]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._polled = polled
+        self._clock = clock
+        #: ``None`` where drafted tokens do not follow from K.
+        self._of_models: dict[str, int | None] = {}
+        self._read_at = -math.inf
+
+    def agrees(self, model: str, record: DraftRecord) -> bool:
+        """Return whether the drafted tokens of a record can be believed.
+
+        The poll shows whether an engine drafts trees or changes K.
+        """
+        # not for each request: there may be many servers
+        time_now = self._clock()
+        if time_now - self._read_at >= _K_SECONDS:
+            self._read()
+            self._read_at = time_now
+        if model not in self._of_models:
+            if not record.configured_k:
+                return True  # of another engine
+            if len(self._of_models) == 1:
+                (model,) = self._of_models  # an adapter of the only model
+        k = self._of_models.get(model)
+        return k is not None and record.draft_tokens == k * record.drafts
+
+    def _read(self) -> None:
+        for target in self._polled():
+            for engine in target.engines:
+                if not DIALECT_NAMED[engine.deployment.dialect].k_in_records:
+                    continue
+                k = engine.num_speculative_tokens
+                if engine.counters.draft_tokens is None:
+                    k = None
+                self._of_models[engine.model_name] = k
 
 
 class RequestIntake:
@@ -47,9 +100,7 @@ class RequestIntake:
         polled: Callable[[], Iterable[TargetResult]] = tuple,
     ) -> None:
         self._clock = clock
-        self._polled = polled
-        self._configured_k: dict[str, int | None] = {}
-        self._configured_k_at = -math.inf
+        self._configured_k = ConfiguredK(polled, clock)
         self._settings = config.settings
         self._sources: list[Source] = []  # not changed by a reload
         if config.tap is not None:
@@ -91,36 +142,14 @@ class RequestIntake:
         """Count a request that has just ended."""
         if self._aggregator is None:
             return
-        if not self._tells_drafted(observation):
+        record = observation.record
+        model = observation.model_name
+        if record is not None and not self._configured_k.agrees(model, record):
             observation = replace(observation, record=None)
         for label in self._aggregator.add(observation, source, self._clock()):
             if label not in self._logged:
                 self._logged.add(label)
                 logs.log(logging.WARNING, "label limit reached", label=label)
-
-    def _tells_drafted(self, observation: Observation) -> bool:
-        """Return whether the drafted tokens of a record can be believed.
-
-        Some engines compute them from the configured K. The poll knows whether they
-        draft trees or change K.
-        """
-        record = observation.record
-        now = self._clock()
-        if record is None:
-            return True
-        # not for each request: there may be many servers
-        if now - self._configured_k_at >= _K_SECONDS:
-            self._configured_k |= configured_k(self._polled())
-            self._configured_k_at = now
-        known = self._configured_k
-        model = observation.model_name
-        if model not in known:
-            if not record.configured_k:
-                return True  # of another engine
-            if len(known) == 1:
-                (model,) = known  # an adapter of the only model
-        k = known.get(model)
-        return k is not None and record.draft_tokens == k * record.drafts
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""
@@ -145,24 +174,6 @@ class RequestIntake:
         )
 
 
-#: How long the K of models is kept, in seconds.
-_K_SECONDS = 1.0
-
-
-def configured_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
-    """Return K of each model whose records are computed from it, ``None`` where drafted
-    tokens do not follow from it.
-    """
-    known: dict[str, int | None] = {}
-    for engine in (engine for target in targets for engine in target.engines):
-        if DIALECT_NAMED[engine.deployment.dialect].k_in_records:
-            counted = engine.counters.draft_tokens is not None
-            known[engine.model_name] = (
-                engine.num_speculative_tokens if counted else None
-            )
-    return known
-
-
 def batch_costs(
     targets: Iterable[TargetResult], settings: Settings
 ) -> dict[str, BatchCost]:
@@ -171,13 +182,12 @@ def batch_costs(
     """
     from ..per_request.acceptance import BatchCost
 
-    loads: dict[str, BatchCost] = {}
+    costs: dict[str, BatchCost] = {}
     for target in targets:
         for engine in target.engines:
             measures = engine.window(engine.judged_window)
-            if measures is None or measures.estimate.batch_size is None:
-                continue
-            if engine.model_name in loads:
+            batch_size = measures.estimate.batch_size if measures else None
+            if batch_size is None or engine.model_name in costs:
                 continue
             deployment = engine.deployment
             profile = deployed(
@@ -188,8 +198,8 @@ def batch_costs(
                 version=deployment.upstream_version,
                 printed=deployment.method,
             )
-            loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
-    return loads
+            costs[engine.model_name] = BatchCost(batch_size, profile)
+    return costs
 
 
 _BODY_SECONDS = 30.0  # deadline to receive a push, in seconds
@@ -208,12 +218,7 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
         except (TokenError, TimeoutError) as error:
             return _error(503, f"the bearer token file of the exporter {error}")
         if not is_authorized(request.headers.get("Authorization", ""), token):
-            response = _error(
-                401, "a valid bearer token is required: Authorization: Bearer TOKEN"
-            )
-            challenge = 'Bearer realm="vllm-specdec-exporter"'
-            response.headers["WWW-Authenticate"] = challenge
-            return response
+            return _unauthorized()
         try:
             pushed = read_push(await _body(request), time.time())
         except _BodyError as error:
@@ -225,16 +230,28 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
         for observation in pushed.observations:
             requests.observe(Source.PUSH, observation)
         requests.reject(len(pushed.errors))
-        document = {
-            "accepted": len(pushed.observations),
-            "rejected": len(pushed.errors),
-            "errors": _texts(pushed.errors),
-            "warnings": _texts(pushed.warnings),
-        }
-        is_useful = pushed.observations or not pushed.errors
-        return web.json_response(document, status=200 if is_useful else 400)
+        return _accepted(pushed)
 
     app.router.add_post(PUSH_PATH, push)
+
+
+def _accepted(pushed: Pushed) -> web.Response:
+    document = {
+        "accepted": len(pushed.observations),
+        "rejected": len(pushed.errors),
+        "errors": _texts(pushed.errors),
+        "warnings": _texts(pushed.warnings),
+    }
+    is_useful = pushed.observations or not pushed.errors
+    return web.json_response(document, status=200 if is_useful else 400)
+
+
+def _unauthorized() -> web.Response:
+    response = _error(
+        401, "a valid bearer token is required: Authorization: Bearer TOKEN"
+    )
+    response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter"'
+    return response
 
 
 class _BodyError(Exception):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiohttp import web
 
 from .. import __version__
-from ..config.options import ConfigError, Option, Parser, add_flags, gather
+from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import format_address, parse_listen_address
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import Listener, error_text
@@ -135,11 +135,8 @@ async def wait_for(
     Meanwhile a tap relays if its own settings, from flags and environment, can be used;
     it is returned too.
     """
-    try:
-        prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
-    except ConfigError as raised:
-        error = str(raised)
-    else:
+    prepared, error = await _attempt(prepare, shutdown)
+    if error is None:
         return None if prepared is None else (prepared, None)
     # The settings of the log may be among the invalid ones.
     logs.set_up("logfmt", "info")
@@ -147,7 +144,7 @@ async def wait_for(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     logged = ""
     async with _StandbyServer(flags, environment, shutdown) as server:
-        while True:
+        while error is not None:
             await shutdown.unless_stopped(server.update())
             if error != logged:
                 logged = error
@@ -157,12 +154,18 @@ async def wait_for(
             if shutdown.stop.is_set():
                 logs.log(logging.INFO, "stopping")
                 return None
-            try:
-                prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
-            except ConfigError as raised:
-                error = str(raised)
-            else:
-                return None if prepared is None else (prepared, server.take_tap())
+            prepared, error = await _attempt(prepare, shutdown)
+        return None if prepared is None else (prepared, server.take_tap())
+
+
+async def _attempt(
+    prepare: Callable[[], Prepared], shutdown: Shutdown
+) -> tuple[Prepared | None, str | None]:
+    """Return the result of `prepare`, ``None`` after a signal, or else its error."""
+    try:
+        return await shutdown.unless_stopped(in_daemon_thread(prepare)), None
+    except ConfigError as error:
+        return None, str(error)
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -249,7 +252,7 @@ class _StandbyServer:
         reason = ""
         for flags, environment in self._sources():
             try:
-                values = values_of(_TAP_OPTIONS, flags, environment, _option_table)
+                values = values_of(_TAP_OPTIONS, flags, environment, lambda: OPTIONS)
                 upstream = build_upstream(values, timeout=1.0, discovery=True)
                 tap = make_tap(build_tap(values, upstream.targets), upstream)
                 if tap is not None:
@@ -270,7 +273,7 @@ class _StandbyServer:
         """
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
-                address, file = web_values(flags, environment, _option_table)
+                address, file = web_values(flags, environment, lambda: OPTIONS)
                 return address, _tls_of(file)
         return parse_listen_address(str(LISTEN_ADDRESS.default)), None
 
@@ -281,10 +284,6 @@ class _StandbyServer:
         without_file.pop(CONFIG_FILE_VARIABLE, None)
         # The file may be the invalid part.
         yield {**self._flags, "config_file": None}, without_file
-
-
-def _option_table() -> Sequence[Option]:
-    return OPTIONS
 
 
 def _tls_of(web_config_file: str) -> ssl.SSLContext | None:

@@ -15,7 +15,8 @@ from ..config.options import ConfigError, check_both_or_neither, flatten, gather
 from ..config.thresholds import PUBLISHED, Thresholds
 from ..config.values import Target, format_duration
 from ..economics.cost import CostProfile, thresholds_for, thresholds_source
-from ..economics.model import Model, from_architecture, parse_model, with_details
+from ..economics.model import Model, from_architecture
+from ..economics.model_names import parse_model, with_details
 from ..economics.profiles import (
     BUILTIN,
     CostSettings,

@@ -34,6 +34,7 @@ from .connection import (
     NoResolver,
     UpstreamConfig,
     UpstreamTLS,
+    tls_cause,
 )
 from .discovery import Resolver
 
@@ -394,15 +395,7 @@ _SPEAKS_TLS = "the server speaks TLS at this port: give https:// in place of htt
 
 
 def _untrusted(error: BaseException) -> PollError:
-    why = getattr(error, "reason", "") or str(error)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        why = f"certificate verify failed: {error.verify_message}"
-    elif why in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
-        why = (
-            "the server does not speak TLS at this port: give http:// in place of "
-            "https://"
-        )
-    return PollError("tls", f"no trusted TLS connection: {why}")
+    return PollError("tls", f"no trusted TLS connection: {tls_cause(error)}")
 
 
 def translate(error: aiohttp.ClientError) -> PollError:

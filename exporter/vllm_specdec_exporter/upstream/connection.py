@@ -222,6 +222,20 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     return context
 
 
+def tls_cause(error: BaseException) -> str:
+    """Return why a TLS handshake failed, in words that name what to change."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    cause = getattr(error, "reason", "") or str(error)
+    # What OpenSSL makes of an HTTP response.
+    if cause in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
+        return (
+            "the server does not speak TLS at this port: give http:// in place of "
+            "https://"
+        )
+    return cause
+
+
 def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
     """Return the TLS context towards clients; raise ConfigError for files that cannot
     be used.

@@ -135,9 +135,9 @@ def _by_the_standard(data: bytes) -> list[bytes]:
 
 def _check_observer(data: bytes, way: int) -> None:
     ends = way % 2 == 0
-    whole = _watch(data, lambda part: list(filter(None, [part])), ends=ends)
+    at_once = _watch(data, lambda part: list(filter(None, [part])), ends=ends)
     in_pieces = _watch(data, lambda part: pieces(part, way), ends=ends)
-    assert in_pieces == whole
+    assert in_pieces == at_once
 
 
 def _watch(

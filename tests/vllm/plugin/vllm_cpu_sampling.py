@@ -12,7 +12,7 @@ vLLM loads it in each of its processes, by the entry point beside it; `server.py
 this directory on the path.
 """
 
-import torch  # type: ignore[import-not-found]
+import torch
 
 
 def expand_batch_to_tokens(
@@ -32,6 +32,6 @@ def expand_batch_to_tokens(
 
 def register() -> None:
     """Put it in the place of vLLM's own."""
-    from vllm.v1.sample import rejection_sampler  # type: ignore[import-not-found]
+    from vllm.v1.sample import rejection_sampler
 
     rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens

@@ -12,9 +12,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
+from msgspec import Struct, field
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from prometheus_client.aiohttp import make_aiohttp_handler
 
@@ -44,27 +46,14 @@ MAX_PAYLOAD_BYTES = 1024 * 1024
 _READ_TIMEOUT = 30.0
 
 
-class WebhookReceiver:
-    """The endpoints. Alerts need the token; health and metrics do not.
+class WebhookReceiver(Struct):
+    """The endpoints. Alerts need the token; health and metrics do not."""
 
-    Args:
-        offer: queues the decisions of one payload, all or none, and returns whether it
-            did.
-        token_file: read at each request; ``None`` to accept every client.
-        on_warning: called with a line about a token file that cannot be used.
-    """
-
-    def __init__(
-        self,
-        offer: Callable[[tuple[Decision, ...]], bool],
-        token_file: str | None,
-        on_warning: Callable[[str], None],
-    ) -> None:
-        self._offer = offer
-        self._token_file = token_file
-        self._on_warning = on_warning
-        self._threads = SharedThreads()
-        self._last_warning = ""  # it is not repeated: clients could fill the log
+    #: Queues the decisions of one payload, all or none, and returns whether it did.
+    offer: Callable[[tuple[Decision, ...]], bool]
+    token_file: str | None  # read at each request; ``None`` to accept every client
+    threads: SharedThreads = field(default_factory=SharedThreads)
+    last_warning: str = ""  # it is not repeated: clients could fill the log
 
     def create_app(self, registry: CollectorRegistry) -> web.Application:
         """Return the application, with the metrics of a registry."""
@@ -88,7 +77,7 @@ class WebhookReceiver:
             return _answer(400, "the payload did not come whole, or not in time")
         except ValueError as error:
             return _answer(400, str(error))
-        if not self._offer(decisions):
+        if not self.offer(decisions):
             # Alertmanager retries after a 5xx response.
             why = "too many alerts are waiting already, or act is stopping"
             return _answer(503, why)
@@ -99,11 +88,14 @@ class WebhookReceiver:
         headers = request.headers
         if "Origin" in headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
-        if self._token_file is not None:
+        if self.token_file is not None:
             try:
-                token = await self._threads.read(read_token, self._token_file)
+                token = await self.threads.read(read_token, self.token_file)
             except (TokenError, TimeoutError) as error:
-                self._warn(f"--web.token-file {error}; no alerts are taken")
+                warning = f"--web.token-file {error}; no alerts are taken"
+                if warning != self.last_warning:
+                    _say(warning)
+                self.last_warning = warning
                 return _answer(503, "the token file cannot be used")
             if not is_authorized(headers.get("Authorization", ""), token):
                 why = "the bearer token of --web.token-file is needed"
@@ -112,11 +104,6 @@ class WebhookReceiver:
         if compressed or request.content_type != "application/json":
             return _answer(415, "the payload is application/json, not compressed")
         return None
-
-    def _warn(self, warning: str) -> None:
-        if warning != self._last_warning:
-            self._on_warning(warning)
-        self._last_warning = warning
 
 
 async def _probe(request: web.Request) -> web.Response:
@@ -149,67 +136,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; "
         f"{USAGE} bad usage."
     )
-    group = parser.add_argument_group("what to do")
-    add_flag(
-        group,
+    add = partial(add_flag, parser.add_argument_group("what to do"))
+    add(
         "--execute",
         "Run the program of --script. Default: dry-run, which only logs what it would "
         "run.",
     )
-    add_flag(
-        group,
+    add(
         "--script PATH",
         "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K "
         "NAMESPACE CLUSTER, with the alert as JSON on standard input.",
         parse=_executable,
     )
-    add_flag(
-        group,
+    add(
         "--script.timeout DURATION",
         "Time that the program may take before it is killed.",
         default="60s",
         parse=duration(0.1, 3600.0),
     )
 
-    group = parser.add_argument_group("how often, and what is remembered")
-    add_flag(
-        group,
+    add = partial(
+        add_flag, parser.add_argument_group("how often, and what is remembered")
+    )
+    add(
         "--limit.per-model DURATION",
         "Least time between two actions on one model.",
         default=format_duration(RunnerSettings().per_model),
         parse=duration(0.0, FORGET_AFTER),
     )
-    add_flag(
-        group,
+    add(
         "--limit.per-hour N",
         "Most actions in an hour, over all models.",
         default=f"{RunnerSettings().per_hour}",
         parse=whole_between(1, 1000),
     )
-    add_flag(
-        group,
+    add(
         "--state.file FILE",
         "File that remembers across restarts what was done; a dry run only reads it. "
         "Default: none.",
         parse=Path,
     )
 
-    group = parser.add_argument_group("who may send alerts")
-    add_flag(
-        group,
+    add = partial(add_flag, parser.add_argument_group("who may send alerts"))
+    add(
         "--web.listen-address ADDRESS",
         "Address to listen on.",
         default="127.0.0.1:9851",
         parse=parse_listen_address,
     )
-    add_flag(
-        group,
+    add(
         "--web.token-file FILE",
         "File with the bearer token that Alertmanager sends; read for every payload.",
         parse=_token_file,
     )
-    add_flag(
-        group,
+    add(
         "--web.insecure",
         "Take alerts from anybody who can reach an address other than loopback.",
     )
@@ -218,13 +198,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Receive alerts until SIGTERM or SIGINT; return the exit code."""
     settings = _settings(args)
-    listen = _listen_address(args)
+    _check_senders(args)
     past = ActionHistory()
     if settings.state_file is not None:
         _lock(settings.state_file)
         past = history.load(settings.state_file)
     logs.set_up("logfmt", "warning")  # the logs of libraries
-    return asyncio.run(_serve(settings, past, listen, args.web_token_file))
+    return asyncio.run(_serve(args, settings, past))
 
 
 def _executable(text: str) -> str:
@@ -252,7 +232,8 @@ def _settings(args: argparse.Namespace) -> RunnerSettings:
     )
 
 
-def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
+def _check_senders(args: argparse.Namespace) -> None:
+    """Raise ConfigError if others could send alerts without a token."""
     host, port = args.web_listen_address
     secured = args.web_token_file is not None
     if secured and args.web_insecure:
@@ -262,7 +243,6 @@ def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
             f'--web.listen-address "{format_address(host, port)}": others can reach '
             "it: give --web.token-file, or a loopback address, or --web.insecure"
         )
-    return host, port
 
 
 def _lock(file: Path) -> None:
@@ -286,10 +266,7 @@ def _lock(file: Path) -> None:
 
 
 async def _serve(
-    settings: RunnerSettings,
-    past: ActionHistory,
-    listen: tuple[str, int],
-    token_file: str | None,
+    args: argparse.Namespace, settings: RunnerSettings, past: ActionHistory
 ) -> int:
     stop = asyncio.Event()
     with on_each_signal(stop.set):
@@ -297,14 +274,14 @@ async def _serve(
         events = _event_counter(registry)
         runner = Runner(settings, past, lambda event: _log(event, events), _say)
         try:
-            listener = await Listener.open(*listen)
+            listener = await Listener.open(*args.web_listen_address)
         except (OSError, UnicodeError) as error:
-            address = format_address(*listen)
+            address = format_address(*args.web_listen_address)
             why = f"cannot listen: {error_text(error)}"
             _say(f'error: --web.listen-address "{address}": {why}')
             return PROBLEM
         limiter = ConnectionLimiter()
-        receiver = WebhookReceiver(runner.offer, token_file, _say)
+        receiver = WebhookReceiver(runner.offer, args.web_token_file)
         server = await limiter.set_up(receiver.create_app(registry))
         listener.serve(limiter.accept)
         mode = "dry-run: nothing is executed"

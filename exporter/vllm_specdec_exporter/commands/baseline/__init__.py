@@ -16,14 +16,9 @@ from ...economics.speculative_config import WITHOUT_MODEL
 from ...settings import configuration as config
 from ...upstream.client import PollError, Upstream
 from .. import arguments as cli
+from ..measuring import FINE, LOOKUPS, NOTHING, UNREACHABLE, USAGE, ExporterFile
 from .report import render
-from .watcher import LOOKUPS, Watcher
-
-# Exit codes.
-FINE = 0
-NOTHING = 1
-USAGE = 2
-UNREACHABLE = 4
+from .watcher import Watcher
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,11 +86,11 @@ def run(args: argparse.Namespace) -> int:
     upstream_config = config.build_upstream(
         values, values["poll.timeout"] or max(4.0, interval)
     )
-    out = Path(args.out)
+    file = ExporterFile(Path(args.out), "--baseline.file")
     earlier: Baseline | None = None
-    if args.append and out.exists():
-        earlier = config.load_baseline(str(out), "--append")
-    cli.check_writable("--out", out)  # before the recording, not after it
+    if args.append and file.path.exists():
+        earlier = config.load_baseline(str(file.path), "--append")
+    file.check()
     target = upstream_config.targets[0]
     upstream = Upstream(target, upstream_config)
     watcher = Watcher(
@@ -125,8 +120,8 @@ def run(args: argparse.Namespace) -> int:
         return cli.fail("baseline", reason, UNREACHABLE)
     except BaselineError as error:
         return cli.fail("baseline", f"{target.name}: {error}", NOTHING)
-    cli.write_file("--out", out, encode(baseline))
-    print(render(baseline, str(out), watcher.missed))
+    file.write(encode(baseline))
+    print(render(baseline, file, watcher.missed))
     return FINE
 
 

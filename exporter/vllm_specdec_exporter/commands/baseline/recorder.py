@@ -11,16 +11,14 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from ...economics.baseline import (
-    LATENCIES,
     RECORDED_BLOCKS,
     BaselineError,
     LoadBucket,
     bucket_of,
 )
-from ...economics.baseline_match import increase
 from ...economics.equal_load import Block, joined
+from ...economics.latency_sums import latencies_between, latencies_together
 from ...engines.reading import Latencies
-from ...exposition.histogram import Histogram
 from ...measures.history import Sample, counters_reset, running_between
 
 
@@ -31,7 +29,7 @@ class _Sums(Struct):
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
-    #: Seconds and requests of each interval.
+    #: One for each interval.
     blocks: list[Block] = []
 
     @property
@@ -43,24 +41,24 @@ class _Sums(Struct):
 
     def add(self, bucket: LoadBucket) -> None:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
-        self.latencies = _plus(self.latencies, bucket.latencies)
+        self.latencies = latencies_together(self.latencies, bucket.latencies)
         self.weighted_load += bucket.requests_running * bucket.seconds
         self.seconds += bucket.seconds
         self.generation_tokens += bucket.generation_tokens
-        self.blocks += [(seconds, requests) for requests, seconds in bucket.blocks]
+        self.blocks += bucket.blocks
 
     def bucket(self) -> LoadBucket:
         """Return the bucket; some request must have finished."""
         # Of about as many requests each: a block with most of them would hide how much
         # they vary.
-        blocks = joined(self.blocks, RECORDED_BLOCKS)
+        blocks = tuple(joined(self.blocks, RECORDED_BLOCKS))
         return LoadBucket(
             requests_running=self.weighted_load / self.seconds,
             seconds=self.seconds,
             generation_tokens=self.generation_tokens,
             requests=self.requests,
             latencies=self.latencies,
-            blocks=tuple((requests, seconds) for seconds, requests in blocks),
+            blocks=blocks,
         )
 
 
@@ -97,7 +95,7 @@ class Recorder:
         if tokens <= 0 or load is None:
             self.idle_seconds += seconds
             return
-        latencies = increase(previous.latencies, sample.latencies)
+        latencies = latencies_between(previous.latencies, sample.latencies)
         # A histogram fell: another process of the server, although no counter shows it.
         if latencies is None:
             return
@@ -156,15 +154,3 @@ def _increase(previous: Sample, sample: Sample, counter: str) -> float:
     earlier: float | None = getattr(previous.counters, counter)
     later: float | None = getattr(sample.counters, counter)
     return (later or 0.0) - (earlier or 0.0)
-
-
-def _plus(sums: Latencies, added: Latencies) -> Latencies:
-    together: dict[str, Histogram | None] = {}
-    for name in LATENCIES:
-        histogram: Histogram | None = getattr(sums, name)
-        more: Histogram | None = getattr(added, name)
-        if histogram and more:
-            together[name] = histogram.plus(more)
-        else:
-            together[name] = histogram or more
-    return Latencies(**together)

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from ...economics.baseline import Baseline, LoadBucket
 from ...economics.statistics import reach_of
 from ...publish.terminal import printable, shown
+from ..measuring import ExporterFile
 
 
-def render(baseline: Baseline, out: str, missed: int) -> str:
-    """Return the report; `out` is the written file, `missed` how many polls failed."""
-    return "\n".join(_lines(baseline, out, missed))
+def render(baseline: Baseline, file: ExporterFile, missed: int) -> str:
+    """Return the report; `file` is written, `missed` is how many polls failed."""
+    return "\n".join(_lines(baseline, file, missed))
 
 
-def _lines(baseline: Baseline, out: str, missed: int) -> Iterator[str]:
+def _lines(baseline: Baseline, file: ExporterFile, missed: int) -> Iterator[str]:
     model = printable(baseline.model_name) or "the only model"
     yield f"{model} without speculation, by running requests:"
     yield ""
@@ -29,7 +30,7 @@ def _lines(baseline: Baseline, out: str, missed: int) -> Iterator[str]:
         "buckets)"
     )
     yield ""
-    yield f"written to {out}; give it to the exporter with --baseline.file {out}"
+    yield file.written
     if missed:
         yield f"{missed} samples could not be had"
 

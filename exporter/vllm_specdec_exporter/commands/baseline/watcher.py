@@ -4,20 +4,18 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from ...economics.baseline import FORMAT, Baseline, BaselineError
-from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
+from ...economics.speculative_config import drafts_without_model
 from ...engines import ENGINE_OF
 from ...engines.reading import EngineKey, EngineReading, Reading
 from ...engines.tables import servers_with_latencies
 from ...measures.history import Sample
 from ...upstream.client import PollError, Upstream
+from ..measuring import LOOKUPS, NOT_PLAIN
 from .recorder import Recorder
 
-#: Methods that draft without a model, as a text.
-LOOKUPS = ", ".join(sorted(WITHOUT_MODEL))
 _NO_PLAIN_STEPS = (
-    "the server speculates, and with a draft model even steps without drafts (K=0 of "
-    "a schedule) cost a pass of it: record a server without {}, or give --method if it "
-    f"is one of {LOOKUPS}"
+    f"the server speculates, and {NOT_PLAIN}: record a server without {{}}, or give "
+    f"--method if it is one of {LOOKUPS}"
 )
 
 

@@ -148,7 +148,7 @@ def _load_warning(side: Side, reference: Side, load: LoadComparison) -> str:
         busy = reference
         idle = side
     return (
-        f"not at the same load ({load.basis}: {side.name} {load_of_side:,.1f}, "
+        f"not at the same load ({load.quantity}: {side.name} {load_of_side:,.1f}, "
         f"{reference.name} {load_of_reference:,.1f}): {busy.name} looks slower than it "
         f"is beside {idle.name}, because larger batches take longer; speculation gains "
         "less there as well"

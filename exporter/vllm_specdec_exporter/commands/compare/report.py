@@ -6,18 +6,18 @@ Pure.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...economics.statistics import Interval, SampleMean, times
+from ...economics.statistics import Interval, SampleMean, format_ratio
 from ...publish import pages, plots
 from ...publish.plots import Plot
 from ...publish.terminal import (
     DASH,
     GREEN,
-    LENGTH,
-    PERCENT,
     RED,
     YELLOW,
     digits,
+    length,
     painter,
+    percent,
     table,
     wrap,
 )
@@ -184,8 +184,8 @@ def _cell(value: Any, form: Callable[[Any], str]) -> str:
 def _speedup(interval: Interval) -> str:
     ends = range_words(interval)
     if ends:
-        return f"{times(interval.value)} ({ends})"
-    return times(interval.value)
+        return f"{format_ratio(interval.value)} ({ends})"
+    return format_ratio(interval.value)
 
 
 def _time(interval: Interval) -> str:
@@ -240,11 +240,11 @@ _DRAFTS: tuple[_Quantity, ...] = (
     (
         "mean draft length",
         lambda side: side.measures.mean_draft_length,
-        LENGTH.format,
+        length,
     ),
-    ("tokens out of drafts", lambda side: side.measures.coverage_ratio, PERCENT.format),
+    ("tokens out of drafts", lambda side: side.measures.coverage_ratio, percent),
     ("rejected draft tokens/s", _rejected, digits),
-    ("estimated speedup", lambda side: side.estimated_speedup, _speedup),
+    ("estimated speedup", lambda side: side.measures.estimate.interval, _speedup),
     ("quality", lambda side: side.quality, str),
     ("payoff", lambda side: side.payoff, str),
     ("advice", lambda side: side.advice, str),
@@ -376,25 +376,20 @@ def _plots(comparison: Comparison) -> Iterator[Plot]:
 
 def _positions(sides: tuple[Side, Side]) -> Iterator[Plot]:
     series = []
-    descriptions = []
     for side in sides:
         ratios = side.measures.position_acceptance_ratio
         if ratios:
-            points = map(plots.Point, map(float, range(len(ratios))), ratios)
-            series.append(plots.Series(side.name, tuple(points)))
-            descriptions.append(f"{side.name}: {', '.join(map(LENGTH.format, ratios))}")
+            points = {float(i): Interval(ratio) for i, ratio in enumerate(ratios)}
+            series.append(plots.Series(side.name, points))
     if not series:
         return
-    title = "Acceptance by position"
-    drawn = plots.lines(
-        title,
+    yield plots.lines(
+        "Acceptance by position",
         series,
-        x_label="position in the draft",
+        x_label="position",
         y_label="share of drafts",
-        description="; ".join(descriptions),
         y_range=(0.0, 1.0),
     )
-    yield Plot(title, drawn)
 
 
 def _bars(
@@ -405,20 +400,10 @@ def _bars(
     line: float | None = None,
 ) -> Iterator[Plot]:
     """Yield a plot, unless no side has a value."""
-    if not any(values.values()):
-        return
-    description = "; ".join(
-        f"{name} {plots.bar_label(value, form)}" for name, value in values.items()
-    )
-    drawn = plots.bars_with_intervals(
-        title,
-        values,
-        x_label=unit,
-        description=description,
-        form=form,
-        reference=line,
-    )
-    yield Plot(title, drawn)
+    if any(values.values()):
+        yield plots.bars_with_intervals(
+            title, values, x_label=unit, form=form, reference=line
+        )
 
 
 def _milliseconds(mean: SampleMean | None) -> Interval | None:

@@ -93,16 +93,6 @@ class Side(Struct, frozen=True):
         """Its drafts, for comparison."""
         return _acceptance(self.measures)
 
-    @property
-    def estimated_speedup(self) -> Interval | None:
-        """The speedup of its drafts by the cost profile; the interval is the profile's
-        uncertainty.
-        """
-        estimate = self.measures.estimate
-        if estimate.speedup is None:
-            return None
-        return Interval(estimate.speedup, estimate.speedup_low, estimate.speedup_high)
-
 
 def side_of(
     result: ExporterResult,

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...economics.equal_load import speedup_of_means
-from ...economics.statistics import MINIMUM_REQUESTS, Interval, times
+from ...economics.statistics import MINIMUM_REQUESTS, Interval, format_ratio
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from ...publish.wording import range_words
 from .side import PACE, Side
@@ -30,10 +30,11 @@ _LEANING = {
 }
 
 
-class LoadComparison(Struct, frozen=True):
+class LoadComparison(Struct, frozen=True, rename={"quantity": "basis"}):
     """The load of a side over that of the reference."""
 
-    basis: str = ""  # what was compared; empty if requests at a time are not known
+    #: What was compared, in words; empty if requests at a time are not known.
+    quantity: str = ""
     side: float | None = None  # requests at a time per engine of the side
     reference: float | None = None  # the same of the reference
     #: Whether they count as equally loaded; ``None`` if not known.
@@ -55,17 +56,16 @@ def compare_load(side: Side, reference: Side) -> LoadComparison:
     reference_load = (reference.requests_at_a_time or 0) / max(1, reference.engines)
     if not load or not reference_load:
         return LoadComparison()
-    basis = "requests at a time"
+    quantity = "requests at a time"
     if max(side.engines, reference.engines) > 1:
-        basis = "requests at a time and engine"
+        quantity = "requests at a time and engine"
+    compared = LoadComparison(quantity, load, reference_load, same=True)
     same_rate = near(side.requests_per_second, reference.requests_per_second)
     same_length = near(side.tokens_per_request, reference.tokens_per_request)
     if (same_rate and same_length) or near(load, reference_load):
-        return LoadComparison(basis, load, reference_load, same=True)
-    return LoadComparison(
-        basis=basis,
-        side=load,
-        reference=reference_load,
+        return compared
+    return replace(
+        compared,
         same=False,
         overstated=max(1.0, reference_load / load),
         understated=max(1.0, load / reference_load),
@@ -109,6 +109,13 @@ class Speed(Struct, frozen=True):
     high: float | None  # upper end
     text: str  # the verdict in words
 
+    @property
+    def widened(self) -> Interval | None:
+        """The speedup with the interval that is widened for a difference in load."""
+        if self.speedup is None:
+            return None
+        return Interval(self.speedup.value, self.low, self.high)
+
 
 class Gain(Struct, frozen=True):
     """The gain of speculation, if exactly one side speculates."""
@@ -123,6 +130,11 @@ class Gain(Struct, frozen=True):
     agrees: bool | None
     text: str  # the same in words
 
+    @property
+    def widened(self) -> Interval:
+        """The speedup with the interval that is widened for a difference in load."""
+        return Interval(self.speedup.value, self.low, self.high)
+
 
 class Claim(Struct, frozen=True):
     """A claimed speedup against the measured one."""
@@ -136,47 +148,43 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison) -> Speed:
     """Return the speed of `side` against `reference`, by the mean time per output
     token.
     """
-    new = side.mean(PACE)
-    old = reference.mean(PACE)
-    speedup: Interval | None = None
-    widened: Interval | None = None
-    if new is not None and old is not None:
-        speedup = speedup_of_means(old, new)
-        widened = speedup_of_means(old, new, load.gap)
-    if widened is None or widened.low is None or widened.high is None:
+    means = reference.mean(PACE), side.mean(PACE)
+    speedup = speedup_of_means(*means)
+    widened = speedup_of_means(*means, load.gap)
+    names = f"{side.name} against {reference.name}"
+    if speedup is None or widened is None or widened.low is None:
         reasons = "; ".join(filter(None, map(_why_unknown, (reference, side))))
-        text = f"{side.name} against {reference.name}: cannot be told: {reasons}"
+        text = f"{names}: cannot be told: {reasons}"
         return Speed(SpeedComparison.UNKNOWN, speedup, low=None, high=None, text=text)
-    if widened.low > 1:
+    as_fast = f"{format_ratio(speedup.value)} times as fast per output token"
+    if widened.is_above(1):
         outcome = SpeedComparison.FASTER
-    elif widened.high < 1:
+        text = (
+            f"{side.name} is {as_fast} as {reference.name} ({range_words(speedup)})"
+            f"{_bound_by_load(outcome, widened, load)}"
+        )
+    elif widened.is_below(1):
         outcome = SpeedComparison.SLOWER
+        text = (
+            f"{side.name} is slower: {as_fast} as {reference.name} "
+            f"({range_words(speedup)}){_bound_by_load(outcome, widened, load)}"
+        )
     elif load.same is False:
         outcome = SpeedComparison.UNKNOWN
+        text = (
+            f"{names}: cannot be told: it looks {as_fast} ({range_words(speedup)}), "
+            f"but {_explained_by_load(side, reference, speedup, load)}"
+        )
     else:
         outcome = SpeedComparison.NO_DIFFERENCE
-    assert speedup is not None
-    names = f"{side.name} against {reference.name}"
-    if outcome is SpeedComparison.NO_DIFFERENCE:
         text = (
             f"{names}: no difference that the sample supports "
             f"({range_words(speedup)} times as fast per output token)"
         )
-    elif outcome is SpeedComparison.UNKNOWN:
-        text = f"{names}: {_why_undecided(side, reference, speedup, load)}"
-    else:
-        verb = "is slower:"
-        if outcome is SpeedComparison.FASTER:
-            verb = "is"
-        text = (
-            f"{side.name} {verb} {times(speedup.value)} times as fast per output token "
-            f"as {reference.name} ({range_words(speedup)})"
-            f"{_bound_by_load(outcome, widened, load)}"
-        )
     return Speed(outcome, speedup, low=widened.low, high=widened.high, text=text)
 
 
-def _why_undecided(
+def _explained_by_load(
     side: Side, reference: Side, speedup: Interval, load: LoadComparison
 ) -> str:
     busier = side.name
@@ -188,9 +196,8 @@ def _why_undecided(
     if speedup.holds(1):
         could = "hide a difference"
     return (
-        f"cannot be told: it looks {times(speedup.value)} times as fast per output "
-        f"token ({range_words(speedup)}), but {busier} had {factor:.1f} times as many "
-        f"requests at a time, which could {could}"
+        f"{busier} had {factor:.1f} times as many requests at a time, which could "
+        f"{could}"
     )
 
 
@@ -200,10 +207,11 @@ def _bound_by_load(
     """Return what is certain whatever the load explains, empty if it explains nothing
     against the outcome.
     """
+    low, high = map(format_ratio, widened.ends)
     if outcome is SpeedComparison.FASTER and load.overstated > 1:
-        bound = f"at least {times(widened.low or 0)}"
+        bound = f"at least {low}"
     elif outcome is SpeedComparison.SLOWER and load.understated > 1:
-        bound = f"at most {times(widened.high or 0)}"
+        bound = f"at most {high}"
     else:
         return ""
     return f"; {bound} times if the load explains all it can"
@@ -213,18 +221,16 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
     """Return the gain of speculation, ``None`` unless exactly one side speculates and
     the speed is known.
     """
-    if speed.outcome is SpeedComparison.UNKNOWN or speed.speedup is None:
-        return None
-    if not speed.low or not speed.high:
+    speedup = speed.speedup
+    widened = speed.widened
+    if speed.outcome is SpeedComparison.UNKNOWN or speedup is None or widened is None:
         return None
     if side.speculating and reference.speculating is False:
         on = side
-        speedup = speed.speedup
-        widened = Interval(speedup.value, speed.low, speed.high)
     elif reference.speculating and side.speculating is False:
         on = reference
-        speedup = speed.speedup.inverse
-        widened = Interval(speed.speedup.value, speed.low, speed.high).inverse
+        speedup = speedup.inverse
+        widened = widened.inverse
     else:
         return None
     text = f"speculation ({on.name}) {_gain_in_words(speedup, widened)}"
@@ -237,37 +243,35 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
         agrees=None,
         text=text,
     )
-    estimate = on.estimated_speedup
+    # Of all tokens: those with drafts and those without.
+    estimate = on.measures.estimate.of_all_tokens(on.measures.coverage_ratio)
     if estimate is None or estimate.value <= 0:
         return gain
-    return _with_estimate(gain, on)
+    return _with_estimate(gain, on, estimate.value)
 
 
 def _gain_in_words(speedup: Interval, widened: Interval) -> str:
-    low = widened.low or 0.0
-    high = widened.high or math.inf
     where = "with loads apart"
-    if (low, high) == (speedup.low, speedup.high):
+    if widened == speedup:
         where = "at this load"
-    if low > 1:
-        return f"gains {times(speedup.value)}x {where} ({range_words(speedup)})"
-    if high < 1:
-        return f"loses: {times(speedup.value)}x {where} ({range_words(speedup)})"
-    loss = loss_probability(speedup.value, low, high)
+    found = f"{format_ratio(speedup.value)}x {where} ({range_words(speedup)})"
+    if widened.is_above(1):
+        return f"gains {found}"
+    if widened.is_below(1):
+        return f"loses: {found}"
+    loss = loss_probability(widened)
     leaning = "neither gains nor loses"
     verdict = leans(loss)
     if verdict:
         leaning = _LEANING[verdict]
     return (
-        f"{leaning} {where}, as far as the sample shows: {times(low)} to "
-        f"{times(high)}x, and it loses with a probability of {loss:.0%}"
+        f"{leaning} {where}, as far as the sample shows: {range_words(widened)}x, and "
+        f"it loses with a probability of {loss:.0%}"
     )
 
 
-def _with_estimate(gain: Gain, on: Side) -> Gain:
+def _with_estimate(gain: Gain, on: Side, estimated: float) -> Gain:
     """Return the gain beside the estimate of the cost profile."""
-    # with and without drafts
-    estimated = on.measures.estimate.of_all(on.measures.coverage_ratio)[0]
     agrees = abs(gain.speedup.value / estimated - 1) <= on.disagreement_ratio
     fits = f"they agree within {on.disagreement_ratio:.0%}"
     if not agrees:
@@ -279,7 +283,7 @@ def _with_estimate(gain: Gain, on: Side) -> Gain:
         fits += "; its method is not known here, so choose one with --cost.profile"
     text = (
         f"{gain.text}; the cost profile {on.cost_profile or 'in force'} estimates "
-        f"{times(estimated)}x: {fits}"
+        f"{format_ratio(estimated)}x: {fits}"
     )
     return replace(gain, estimated=estimated, agrees=agrees, text=text)
 
@@ -290,25 +294,22 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
     If exactly one of the two speculates, the claim is about speculation, else about the
     side against the reference.
     """
-    low = speed.low
-    high = speed.high
+    widened = speed.widened
     if gain is not None:
-        low = gain.low
-        high = gain.high
+        widened = gain.widened
     outcome = ClaimOutcome.UNDECIDED
-    if low is None or high is None:
+    if widened is None or widened.low is None:
         result = "not decided: the speed cannot be told"
-    elif low >= claimed:
+    elif widened.low >= claimed:
         outcome = ClaimOutcome.CONFIRMED
-        result = f"confirmed: it is at least {times(low)}x"
-    elif high < claimed:
+        result = f"confirmed: it is at least {format_ratio(widened.low)}x"
+    elif widened.is_below(claimed):
         outcome = ClaimOutcome.REFUTED
-        result = f"refuted: it is at most {times(high)}x"
+        _, high = widened.ends
+        result = f"refuted: it is at most {format_ratio(high)}x"
     else:
-        result = (
-            f"not decided: it lies between {times(low)}x and {times(high)}x; watch for "
-            "longer"
-        )
+        between = "x and ".join(map(format_ratio, widened.ends))
+        result = f"not decided: it lies between {between}x; watch for longer"
     return Claim(claimed, outcome, f"the claim of {claimed:g}x is {result}")
 
 

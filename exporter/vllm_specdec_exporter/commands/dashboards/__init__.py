@@ -4,6 +4,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...config.options import ConfigError
@@ -45,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; "
         f"{USAGE} bad usage, or a file cannot be written."
     )
-    group = parser.add_argument_group("what is in them")
-    add_flag(
-        group,
+    add = partial(add_flag, parser.add_argument_group("what is in them"))
+    add(
         "--datasource UID",
         "Initial data source. Default: Grafana's default.",
         parse=_form(
@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "the uid of a data source, which is in its address",
         ),
     )
-    add_flag(
-        group,
+    add(
         "--runbooks URL",
         "Address of your runbooks, for the links of alerts. Default: the rule in "
         "Grafana.",
@@ -65,22 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "an address that begins with http:// or https://",
         ),
     )
-    group = parser.add_argument_group("as files")
-    add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
-    add_flag(
-        group,
+    add = partial(add_flag, parser.add_argument_group("as files"))
+    add("--out DIR", "Write JSON files to a folder.", parse=Path)
+    add(
         "--provisioning FILE",
         "Also write a dashboard provider, for Grafana's folder "
         "provisioning/dashboards.",
         parse=Path,
     )
-    add_flag(
-        group,
+    add(
         "--path PATH",
         "Path of the --out folder for Grafana, for --provisioning.",
     )
-    add_flag(
-        group,
+    add(
         "--configmaps NAMESPACE",
         "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm "
         "chart.",
@@ -89,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "a namespace of Kubernetes: a-z, 0-9 and -",
         ),
     )
-    add_flag(group, "--force", "Overwrite other files.")
+    add("--force", "Overwrite other files.")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,7 +141,7 @@ def _write(dashboards: Sequence[files.Dashboard], args: argparse.Namespace) -> N
         seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
         wanted.append(files.provider_file(args.provisioning, seen_at))
         next_step = "next: restart Grafana, which reads providers only at its start\n"
-    for written, result in files.write(wanted, force=args.force):
-        print(f"{result:<9}  {written.path}")
+    for result, path in files.write(wanted, force=args.force):
+        print(f"{result:<9}  {path}")
     # Not on standard output, which lists files for other programs.
     sys.stderr.write(next_step)

@@ -2,16 +2,15 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import indent
 
-import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...config import files
 from ...config.options import ConfigError
-from ...config.yaml_text import read_yaml
 
 PREFIX = "vllm-specdec-"
 #: Link of an alert: to its rule in Grafana, which has the rule's own link to the
@@ -93,8 +92,8 @@ FOLDER = "vLLM speculative decoding"
 
 
 class OutputFile(Struct, frozen=True):
-    """A file to write; `mark` is the uid or name in it that identifies an older version
-    of it.
+    """A file to write; `mark` is a text in every version of it, and in no other
+    file.
     """
 
     path: Path
@@ -104,36 +103,39 @@ class OutputFile(Struct, frozen=True):
 
 def json_files(dashboards: Sequence[Dashboard], out: Path) -> list[OutputFile]:
     """Return the dashboards as files for a provider, or to import."""
-    return [OutputFile(out / each.file, each.body, each.uid) for each in dashboards]
+    wanted = []
+    for each in dashboards:
+        # The indent is that of a key of the whole dashboard.
+        mark = f'\n  "uid": "{each.uid}"'
+        wanted.append(OutputFile(out / each.file, each.body, mark))
+    return wanted
 
 
 def provider_file(path: Path, seen_at: str) -> OutputFile:
     """Return a dashboard provider, which makes Grafana load the dashboards of the
     folder that it sees at `seen_at`.
     """
+    # Grafana replaces $NAME by an environment variable, and $$ by a dollar.
+    folder = json.dumps(seen_at.replace("$", "$$"))
+    mark = "Written by vllm-specdec-exporter dashboards."
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
-    provider = {
-        "name": FOLDER_UID,
-        "orgId": 1,
-        "folder": FOLDER,
-        "folderUid": FOLDER_UID,
-        "type": "file",
-        "disableDeletion": False,
-        "updateIntervalSeconds": 30,
-        "allowUiUpdates": False,
-        # Grafana replaces $NAME by an environment variable, and $$ by a dollar.
-        "options": {
-            "path": seen_at.replace("$", "$$"),
-            "foldersFromFilesStructure": False,
-        },
-    }
-    head = (
-        "# For Grafana's folder provisioning/dashboards. Written by "
-        "vllm-specdec-exporter dashboards.\n"
-    )
-    document = {"apiVersion": 1, "providers": [provider]}
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    return OutputFile(path, f"{head}{text}".encode(), FOLDER_UID)
+    text = f"""\
+# For Grafana's folder provisioning/dashboards. {mark}
+apiVersion: 1
+providers:
+- name: {FOLDER_UID}
+  orgId: 1
+  folder: {FOLDER}
+  folderUid: {FOLDER_UID}
+  type: file
+  disableDeletion: false
+  updateIntervalSeconds: 30
+  allowUiUpdates: false
+  options:
+    path: {folder}
+    foldersFromFilesStructure: false
+"""
+    return OutputFile(path, text.encode(), mark)
 
 
 def config_maps(
@@ -142,53 +144,45 @@ def config_maps(
     """Return ConfigMaps for the sidecar of Grafana's Helm chart."""
     maps = []
     for dashboard in dashboards:
-        document = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": dashboard.uid,
-                "namespace": namespace,
-                "labels": {
-                    "app.kubernetes.io/name": "vllm-specdec-exporter",
-                    "grafana_dashboard": "1",
-                },
-                "annotations": {"grafana_folder": FOLDER},
-            },
-            "data": {dashboard.file: dashboard.body.decode()},
-        }
-        text = yaml.dump(
-            document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31
-        )
+        head = f"kind: ConfigMap\nmetadata:\n  name: {dashboard.uid}\n"
+        text = f"""\
+apiVersion: v1
+{head}\
+  namespace: "{namespace}"
+  labels:
+    app.kubernetes.io/name: vllm-specdec-exporter
+    grafana_dashboard: "1"
+  annotations:
+    grafana_folder: {FOLDER}
+data:
+  {dashboard.file}: |
+{indent(dashboard.body.decode(), "    ")}"""
         path = out / f"{dashboard.uid}.yaml"
-        maps.append(OutputFile(path, text.encode(), dashboard.uid))
+        maps.append(OutputFile(path, text.encode(), head))
     return maps
 
 
-def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, str]]:
-    """Write the files, and return the result of each: `written`, `replaced` or
+def write(wanted: list[OutputFile], *, force: bool) -> Iterator[tuple[str, Path]]:
+    """Write the files, and yield the result of each: `written`, `replaced` or
     `unchanged`.
 
-    ConfigError if another file is in the way, without `force`, or a file cannot be
-    written.
+    ConfigError before the first if another file is in the way, without `force`; or if a
+    file cannot be written.
     """
-    verdicts = [(file, _verdict(file, force=force)) for file in wanted]
-    done: list[str] = []
-    for file, verdict in verdicts:
-        if verdict == "unchanged":
-            continue
-        try:
-            file.path.parent.mkdir(parents=True, exist_ok=True)
-            files.write(file.path, file.body)
-        except OSError as error:
-            why = f"{error.strerror}"
-            if done:
-                why += f"; written before: {', '.join(done)}"
-            raise ConfigError(f"{file.path} cannot be written: {why}") from error
-        done.append(str(file.path))
-    return verdicts
+    results = [_result(file, force=force) for file in wanted]
+    for file, result in zip(wanted, results, strict=True):
+        # Grafana would load a file anew that is only touched.
+        if result != "unchanged":
+            try:
+                file.path.parent.mkdir(parents=True, exist_ok=True)
+                files.write(file.path, file.body)
+            except OSError as error:
+                why = f"cannot be written: {error.strerror}"
+                raise ConfigError(f"{file.path} {why}") from error
+        yield result, file.path
 
 
-def _verdict(file: OutputFile, *, force: bool) -> str:
+def _result(file: OutputFile, *, force: bool) -> str:
     try:
         existing = file.path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -197,38 +191,8 @@ def _verdict(file: OutputFile, *, force: bool) -> str:
         raise ConfigError(f"{file.path} cannot be read: {error.strerror}") from error
     if existing == file.body:
         return "unchanged"
-    # An older version of the file has the same mark; any other is not from here.
-    if not force and _mark(existing, file.path.suffix) != file.mark:
+    if not force and file.mark.encode() not in existing:
         raise ConfigError(
             f"{file.path} exists and is another file; move it, or give --force"
         )
     return "replaced"
-
-
-def _mark(body: bytes, suffix: str) -> str:
-    """Return the uid of a dashboard, or the name of a provider or ConfigMap; empty for
-    another file.
-    """
-    try:
-        if suffix == ".json":
-            return str(json.loads(body)["uid"])
-        document = read_yaml(body)
-        if document.get("kind") == "ConfigMap":
-            return str(document["metadata"]["name"])
-        if len(document["providers"]) == 1:
-            return str(document["providers"][0]["name"])
-        return ""
-    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
-        return ""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a literal block."""
-
-
-_Dumper.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-    ),
-)

@@ -22,6 +22,7 @@ from ...config.values import duration
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from .. import arguments as cli
+from ..measuring import ExporterFile
 from .document import HistoryDocument
 from .recorded import baseline_of
 from .report import plot
@@ -99,10 +100,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the past, print it and return the exit code."""
     scope = _scope(args, time.time())
-    for flag, file in (("--out", args.out), ("--plot", args.plot)):
-        if file is not None:  # before the queries, not after them
-            cli.check_writable(flag, Path(file))
+    file: ExporterFile | None = None
+    if args.out is not None:
+        file = ExporterFile(Path(args.out), "--baseline.file")
+        file.check()
     if args.plot is not None:
+        cli.check_writable("--plot", Path(args.plot))
         plots.require()
     if args.out is not None and scope.by_instance:
         raise ConfigError("--out: a baseline is of a model: leave out --by instance")
@@ -112,11 +115,13 @@ def run(args: argparse.Namespace) -> int:
         return cli.fail("history", error, UNREACHABLE)
     except BaselineError as error:
         return cli.fail("history", f"--out: {error}", NOTHING)
-    if baseline is not None:
-        cli.write_file("--out", Path(args.out), encode(baseline))
+    next_step = ""
+    if file is not None and baseline is not None:
+        file.write(encode(baseline))
+        next_step = file.next_step
     if args.plot is not None:
         cli.write_file("--plot", Path(args.plot), plot(history.models).encode())
-    return show(history, as_json=args.json, out=args.out or "")
+    return show(history, as_json=args.json, next_step=next_step)
 
 
 def _scope(args: argparse.Namespace, now: float) -> PastScope:
@@ -153,5 +158,5 @@ async def _baseline(session: PastSession) -> Baseline:
     # The newest first: it is the closest to the server as it is now.
     for summary in reversed(model.configurations):
         if summary.configuration.num_speculative_tokens == 0:
-            return await baseline_of(session.reader, model.name, summary)
+            return await baseline_of(session.stored, model.name, summary)
     raise BaselineError("there was no time without speculation")

@@ -8,10 +8,10 @@ cell, if possible in one and the same block.
 from __future__ import annotations
 
 import math
-from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
+from enum import Enum
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,34 +32,62 @@ MINIMUM_COVERAGE = 0.1
 #: % at most.
 _LOADS_IN_DOUBLING = 4
 _MAX_LOAD = _LOADS_IN_DOUBLING * (len(LOADS) - 1)
-#: Numbers of prompt lengths: 0 if unknown, and two for each doubling up to 2^31 tokens.
-_PROMPTS = 64
-_CELLS = 64 * _PROMPTS  # numbers of cells in a block
-
-#: What is summed in a cell, by its place in an array, which has a fifth of the memory
-#: of an object. The logarithms are weighted by the generated tokens.
-_SECONDS, _REQUESTS, _STEP_SECONDS, _TOKENS = range(4)
-_LOG_LOAD, _LOG_PROMPT, _GENERATED = range(4, 7)
+#: Cells per doubling of the prompt length. They may be wide: what prompts differ by
+#: within a cell widens the interval.
+_PROMPTS_IN_DOUBLING = 2
 
 
-class TimePerToken(IntEnum):
-    """Which time per output token is compared, by the place of its sum.
+class TimePerToken(Enum):
+    """Which time per output token is compared."""
 
-    That of what it is summed over follows.
-    """
+    OF_REQUESTS = "of requests"
+    OF_STEPS = "of steps over their tokens"  # for want of one by requests
 
-    OF_REQUESTS = _SECONDS  # over requests
-    OF_STEPS = _STEP_SECONDS  # of steps over tokens, for want of one by requests
+
+class CellKey(NamedTuple):
+    """Where something finished. Numbers of load and prompt length rise with them."""
+
+    block: int  # of time
+    load: int
+    prompt: int  # 0 where its length is not known
+
+
+class _Cell(Struct):
+    """Sums of what finished in one block at one load and prompt length."""
+
+    seconds: float = 0.0  # times per output token of the requests
+    requests: float = 0.0
+    step_seconds: float = 0.0  # times of the steps that generated the tokens
+    tokens: float = 0.0
+    #: Logarithms of load and prompt length over the generated tokens.
+    log_load: float = 0.0
+    log_prompt: float = 0.0
+    generated: float = 0.0
+
+    def finished(self, measure: TimePerToken) -> Finished:
+        """Return the sums with one of the times."""
+        seconds = self.seconds
+        weight = self.requests
+        if measure is TimePerToken.OF_STEPS:
+            seconds = self.step_seconds
+            weight = self.tokens
+        return Finished(
+            seconds=seconds,
+            weight=weight,
+            log_load=self.log_load,
+            log_prompt=self.log_prompt,
+            generated=self.generated,
+        )
 
 
 class Cells:
     """What finished in a configuration, by block of time, load and prompt length."""
 
     def __init__(self) -> None:
-        self._sums: dict[int, array[float]] = {}
+        self._cells: dict[CellKey, _Cell] = defaultdict(_Cell)
 
     def __bool__(self) -> bool:
-        return bool(self._sums)
+        return bool(self._cells)
 
     def add(
         self,
@@ -92,38 +120,37 @@ class Cells:
         prompt = 0
         log_prompt = 0.0
         if prompt_tokens >= 0:
-            log_prompt = math.log(max(1.0, prompt_tokens))
-            prompt = 1 + round(2 * math.log2(max(1.0, prompt_tokens)))
-        cell = block * _CELLS + load * _PROMPTS + min(prompt, _PROMPTS - 1)
-        sums = self._sums.setdefault(cell, array("d", (0.0,)) * 7)
-        sums[_SECONDS] += seconds
-        sums[_REQUESTS] += requests
-        sums[_STEP_SECONDS] += step_seconds
-        sums[_TOKENS] += tokens
-        sums[_LOG_LOAD] += generated * math.log(max(1.0, running))
-        sums[_LOG_PROMPT] += generated * log_prompt
-        sums[_GENERATED] += generated
+            length = max(1.0, prompt_tokens)
+            log_prompt = math.log(length)
+            prompt = 1 + round(_PROMPTS_IN_DOUBLING * math.log2(length))
+        cell = self._cells[CellKey(block, load, prompt)]
+        cell.seconds += seconds
+        cell.requests += requests
+        cell.step_seconds += step_seconds
+        cell.tokens += tokens
+        cell.log_load += generated * math.log(max(1.0, running))
+        cell.log_prompt += generated * log_prompt
+        cell.generated += generated
 
     @property
     def know_prompts(self) -> bool:
         """Whether a prompt length is known."""
-        return any(cell % _PROMPTS for cell in self._sums)
+        return any(key.prompt for key in self._cells)
 
     def seconds_and_weight(self, measure: TimePerToken) -> tuple[float, float]:
         """Return the sum of the times per output token, and what it is a sum over."""
-        sums = self._sums.values()
+        finished = [cell.finished(measure) for cell in self._cells.values()]
         return (
-            math.fsum(each[measure] for each in sums),
-            math.fsum(each[measure + 1] for each in sums),
+            math.fsum(each.seconds for each in finished),
+            math.fsum(each.weight for each in finished),
         )
 
-    def finished(self, measure: TimePerToken) -> Iterator[tuple[int, int, Finished]]:
-        """Yield block, number of load and prompt length, and what finished there."""
-        for cell, sums in sorted(self._sums.items()):
-            weight = sums[measure + 1]
-            if weight > 0:
-                block, number = divmod(cell, _CELLS)
-                yield block, number, Finished(sums[measure], weight, *sums[_LOG_LOAD:])
+    def finished(self, measure: TimePerToken) -> Iterator[tuple[CellKey, Finished]]:
+        """Yield what finished in each cell, in the order of time."""
+        for key, cell in sorted(self._cells.items()):
+            finished = cell.finished(measure)
+            if finished.weight > 0:
+                yield key, finished
 
 
 class BinSpeedup(Struct, frozen=True):
@@ -179,10 +206,12 @@ def judge_change(cells: Sequence[Cells], new: int, old: int) -> Change:
     # In the same blocks first: what changes with time is the same for both.
     for concurrent in (True, False):
         strata = _strata(cells[old], cells[new], measure, concurrent=concurrent)
-        of_block = ["block of time"] * concurrent
+        equal = list(matched_by)
+        if concurrent:
+            equal.append("block of time")
         change = replace(
             _judged(change, strata, weight, concurrent=concurrent),
-            matched_by=(*matched_by, *of_block),
+            matched_by=tuple(equal),
             per_token=measure is TimePerToken.OF_STEPS,
         )
         if change.speedup is None or not change.speedup.low:
@@ -206,9 +235,8 @@ def _missing(change: Change) -> str:
     )
 
 
-#: Strata by what is equal in them: the number of load and prompt length, and the block
-#: of time, or 0 where it is not.
-_Strata = Mapping[tuple[int, int], Stratum]
+#: Strata by what is equal in them; the block of time is 0 where it is not.
+_Strata = Mapping[CellKey, Stratum]
 
 
 def _strata(
@@ -218,15 +246,16 @@ def _strata(
     same block.
     """
 
-    def by_stratum(cells: Cells) -> dict[tuple[int, int], dict[int, Finished]]:
-        strata: dict[tuple[int, int], dict[int, Finished]] = defaultdict(dict)
-        for block, number, finished in cells.finished(measure):
-            strata[block * concurrent, number][block] = finished
+    def by_stratum(cells: Cells) -> dict[CellKey, dict[int, Finished]]:
+        strata: dict[CellKey, dict[int, Finished]] = defaultdict(dict)
+        for key, finished in cells.finished(measure):
+            stratum = key if concurrent else key._replace(block=0)
+            strata[stratum][key.block] = finished
         return strata
 
     of_old = by_stratum(old)
     return {
-        key: Stratum(of_old[key], finished)
+        key: Stratum.of(of_old[key], finished)
         for key, finished in sorted(by_stratum(new).items())
         if key in of_old
     }
@@ -238,15 +267,15 @@ def _judged(
     """Return the change with its speedup; `weight` is that of all traffic."""
     speedup = speedup_over_strata(strata.values(), concurrent=concurrent)
     effect = "no certain difference"
-    if speedup.low is not None and speedup.low > 1:
+    if speedup.is_above(1):
         effect = "helped"
-    elif speedup.high is not None and speedup.high < 1:
+    elif speedup.is_below(1):
         effect = "worse"
     compared = 0.0
     new_blocks: set[int] = set()
     old_blocks: set[int] = set()
     for stratum in strata.values():
-        compared += total(stratum.new.values()).weight
+        compared += stratum.new_total.weight
         new_blocks.update(stratum.new)
         old_blocks.update(stratum.old)
     return replace(
@@ -262,11 +291,10 @@ def _judged(
 
 def _bins(strata: _Strata, weight: float, *, concurrent: bool) -> Iterator[BinSpeedup]:
     by_bin: dict[int, list[Stratum]] = defaultdict(list)
-    for (_, number), stratum in strata.items():
-        load = number // _PROMPTS
-        by_bin[math.ceil(load / _LOADS_IN_DOUBLING)].append(stratum)
+    for key, stratum in strata.items():
+        by_bin[math.ceil(key.load / _LOADS_IN_DOUBLING)].append(stratum)
     for index, within in sorted(by_bin.items()):
-        new = total(total(stratum.new.values()) for stratum in within)
+        new = total(stratum.new_total for stratum in within)
         above = 0.0
         if index > 0:
             above = float(LOADS[index - 1])

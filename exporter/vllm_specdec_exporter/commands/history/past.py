@@ -128,8 +128,8 @@ class Past:
             group: returns the name of what a replica belongs to.
             runs: of each replica.
         """
-        self._grid = grid
-        self._block = block
+        self.grid = grid
+        self.block = block
         self._runs = runs
         # what each replica belongs to
         self.groups = {replica: group(replica) for replica in runs}
@@ -154,7 +154,7 @@ class Past:
                     if configuration not in totals:
                         totals[configuration] = ConfigurationTotals(configuration)
                     totals[configuration].runs.append(indices)
-            block = math.floor(part.at(step.index - 0.5) / self._block)
+            block = math.floor(part.at(step.index - 0.5) / self.block)
             totals[step.configuration].add(block, step)
             self._loads[group][block].append(step.running)
 
@@ -164,7 +164,7 @@ class Past:
         """Yield what replicas did at the places of a part where they decode and no
         change of them is near.
         """
-        offset = self._grid.index_of(part.start)
+        offset = self.grid.index_of(part.start)
         for replica in values["requests_running"]:
             columns = {}
             for name, of_replicas in values.items():
@@ -191,10 +191,10 @@ class Past:
             if not changes:
                 problem = f"only {totals[0].configuration.words} had traffic"
             load = tuple(
-                (block * self._block, fmean(running))
+                (block * self.block, fmean(running))
                 for block, running in sorted(self._loads[name].items())
             )
-            summaries = tuple(_summary(each, self._grid) for each in totals)
+            summaries = tuple(_summary(each, self.grid) for each in totals)
             yield ModelHistory(name, summaries, changes, load, problem=problem)
 
 

@@ -16,7 +16,7 @@ from ..baseline.recorder import Recorder
 from .configuration import Replica
 from .document import Summary
 from .past import DecodingStep, TimeGrid
-from .reading import Reader
+from .reading import StoredPast, field_values
 from .series import SeriesFamily
 from .source import queries
 
@@ -29,27 +29,28 @@ _BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some
 _HistogramColumns = dict[tuple[Replica, str], list[tuple[float, Sequence[float]]]]
 
 
-async def baseline_of(reader: Reader, model: str, summary: Summary) -> Baseline:
-    """Return the newest week of a configuration as a baseline, from a reader that has
-    read its past; raise BaselineError if it has none.
+async def baseline_of(stored: StoredPast, model: str, summary: Summary) -> Baseline:
+    """Return the newest week of a configuration as a baseline, from a past that was
+    read; raise BaselineError if it has none.
     """
     recorder = Recorder()
     dialect = ""
-    grid = reader.grid
+    past = stored.past
+    grid = past.grid
     end = summary.last_seconds
     first = grid.index_of(max(summary.first_seconds, end - _BASELINE_SECONDS))
     week = TimeGrid(grid.at(first), grid.step, grid.index_of(end) + 1 - first)
-    for family, replicas in reader.families.items():
+    for family, replicas in stored.families.items():
         for part in queries(week, replicas * _BUCKETS):
-            values = await reader.values(
-                family, part, ("generation_tokens", "requests")
+            values = await field_values(
+                stored.prometheus, family, part, ("generation_tokens", "requests")
             )
-            histograms = await _histograms(reader, family, part)
+            histograms = await _histograms(stored, family, part)
             # Replicas with about the same load at a time are added up before a
             # histogram is made of them.
             alike: dict[tuple[int, int], list[DecodingStep]] = defaultdict(list)
-            for step in reader.collected.decoding(part, values):
-                same_model = reader.collected.groups[step.replica] == model
+            for step in past.decoding(part, values):
+                same_model = past.groups[step.replica] == model
                 if step.configuration == summary.configuration and same_model:
                     alike[step.index, bucket_of(step.running)].append(step)
             for _, steps in sorted(alike.items()):
@@ -74,7 +75,7 @@ async def baseline_of(reader: Reader, model: str, summary: Summary) -> Baseline:
 
 
 async def _histograms(
-    reader: Reader, family: SeriesFamily, grid: TimeGrid
+    stored: StoredPast, family: SeriesFamily, grid: TimeGrid
 ) -> _HistogramColumns:
     """Return the increases of all histograms of latencies at these times."""
     histograms: _HistogramColumns = defaultdict(list)
@@ -84,12 +85,12 @@ async def _histograms(
         sums = classic.by_replica("increase", f"{family.prefix}{name}_sum")
         buckets = classic.by_replica("increase", f"{family.prefix}{name}_bucket", "le")
         for query in (sums, buckets):
-            columns = await reader.prometheus.grid(query, grid)
+            columns = await stored.prometheus.grid(query, grid)
             for series, column in columns.items():
                 bound = dict(series).get("le", str(SUM))
                 replica = tuple(pair for pair in series if pair[0] != "le")
                 histograms[replica, latency].append(
-                    (reader.prometheus.number(bound, math.inf), column)
+                    (stored.prometheus.number(bound, math.inf), column)
                 )
     return histograms
 

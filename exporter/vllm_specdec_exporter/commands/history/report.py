@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ...config.values import format_duration
-from ...economics.statistics import Interval, times
+from ...economics.statistics import Interval, format_ratio
 from ...publish import plots
 from ...publish.terminal import DASH, printable, shown, table, wrap
 from ...publish.wording import range_words
@@ -40,18 +40,18 @@ _LEGEND = (
 )
 
 
-def render(history: HistoryDocument, out: str = "") -> str:
-    """Return the report; `out` is the written baseline, if any."""
+def render(history: HistoryDocument, next_step: str = "") -> str:
+    """Return the report; `next_step` is what to do with the written baseline, if there
+    is one.
+    """
     lines: list[str] = []
     for model in history.models:
         lines += _model(model, history.block_seconds)
     lines += wrap(_LEGEND, "  ", 2)
     for warning in history.warnings:
         lines += wrap(f"the server warns: {warning}", "  ", 4)
-    if out:
-        lines.append(
-            f"  baseline written; give it to the exporter with --baseline.file {out}"
-        )
+    if next_step:
+        lines.append(f"  baseline written; {next_step}")
     return "\n".join(printable(line.rstrip()) for line in lines)
 
 
@@ -108,7 +108,7 @@ def sentence(model: ModelHistory, change: Change) -> str:
     if speedup is None:
         return f"{since}: cannot be compared: {change.problem}"
     text = (
-        f"{since}: {change.effect}, {times(speedup.value)} times as fast "
+        f"{since}: {change.effect}, {format_ratio(speedup.value)} times as fast "
         f"({range_words(speedup)}) at the same load"
     )
     if change.coverage < _LITTLE:
@@ -153,7 +153,7 @@ def _bin(speedups: BinSpeedup) -> str:
         running = str(lowest)
     interval = range_words(speedups.speedup) or "too few blocks for an interval"
     return (
-        f"      {f'{running} running':<16} {times(speedups.speedup.value)} "
+        f"      {f'{running} running':<16} {format_ratio(speedups.speedup.value)} "
         f"({interval}), {speedups.share:.0%} of its traffic, at "
         f"{_short(speedups.running)} running"
     )

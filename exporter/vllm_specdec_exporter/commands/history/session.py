@@ -19,7 +19,7 @@ from ...config.values import parse_target
 from ...settings import configuration
 from .. import arguments as cli
 from .document import FORMAT, HistoryDocument
-from .reading import Reader
+from .reading import StoredPast, read_stored
 from .report import render
 from .series import PastScope
 from .source import Prometheus, PrometheusError
@@ -37,10 +37,10 @@ OPTIONS = tuple(
 
 
 class PastSession(Struct, frozen=True):
-    """A history that was read, and the reader, which can read more of it."""
+    """A history that was read, and what it is of."""
 
     history: HistoryDocument
-    reader: Reader
+    stored: StoredPast
 
 
 @asynccontextmanager
@@ -55,8 +55,8 @@ async def read_past(
     """
     prometheus = _connect(args, url)
     try:
-        reader = Reader(prometheus, scope)
-        models = tuple((await reader.past()).histories())
+        stored = await read_stored(prometheus, scope)
+        models = tuple(stored.past.histories())
         if not models:
             raise PrometheusError(
                 "no request had more than one output token in that time"
@@ -66,11 +66,11 @@ async def read_past(
             version=__version__,
             since_seconds=scope.since,
             until_seconds=scope.until,
-            block_seconds=reader.block,
+            block_seconds=stored.past.block,
             models=models,
             warnings=tuple(prometheus.warnings),
         )
-        yield PastSession(history, reader)
+        yield PastSession(history, stored)
     finally:
         await prometheus.close()
         cli.show_progress("\r\033[K", end="")
@@ -87,12 +87,14 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     return Prometheus(target, upstream)
 
 
-def show(history: HistoryDocument, *, as_json: bool, out: str = "") -> int:
-    """Print a history and return the exit code; `out` is the written baseline."""
+def show(history: HistoryDocument, *, as_json: bool, next_step: str = "") -> int:
+    """Print a history and return the exit code; `next_step` is what to do with the
+    written baseline.
+    """
     if as_json:
         cli.print_json(history)
     else:
-        print(render(history, out))
+        print(render(history, next_step))
     # A reader that is gone, as in a pipe to `head`, shows here, not at the exit.
     sys.stdout.flush()
     for model in history.models:

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -129,28 +130,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             number(0, 1),
         ),
     }
+    add = partial(add_flag, parser)
     for flag, (text, parse) in flags.items():
-        add_flag(parser, flag, text, parse=parse)
-    add_flag(
-        parser,
+        add(flag, text, parse=parse)
+    add(
         "--gpus N",
         "GPUs that hold the models.",
         default="1",
         parse=whole_between(1, _MAX_GPUS),
     )
-    add_flag(
-        parser,
+    add(
         "--gpu-memory-utilization RATIO",
         "Share of the memory that vLLM may use, as its option of this name.",
         default="0.9",
         parse=number(math.ulp(0.0), 1.0, "a number above 0 and at most 1"),
     )
-    add_flag(parser, "--method", "", "draft_model", choices=tuple(METHODS))
-    add_flag(parser, "--json", "Print everything as one JSON object instead.")
+    add("--method", "", "draft_model", choices=tuple(METHODS))
+    add("--json", "Print everything as one JSON object instead.")
 
-    facts = parser.add_argument_group("facts", "A fact that is not given is unknown.")
-    add_flag(
-        facts,
+    add = partial(
+        add_flag,
+        parser.add_argument_group("facts", "A fact that is not given is unknown."),
+    )
+    add(
         "--temperature T",
         "Sampling temperature in production; repeat it for the range or for a sample.",
         default=[],
@@ -158,7 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
     )
     objective = "What matters most: time per output token, throughput, TTFT."
-    add_flag(facts, "--objective", objective, choices=tuple(Objective))
+    add("--objective", objective, choices=tuple(Objective))
     yes_or_no = {
         "--same-family": (
             "Target and draft are of one family; heads: trained for this very target."
@@ -171,7 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--monitored": "Acceptance is monitored.",
     }
     for flag, text in yes_or_no.items():
-        add_flag(facts, flag, text, choices=("yes", "no"))
+        add(flag, text, choices=("yes", "no"))
 
 
 def run(args: argparse.Namespace) -> int:

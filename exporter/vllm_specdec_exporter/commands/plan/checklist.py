@@ -53,13 +53,9 @@ def fill_in(question: Question, memory: Memory) -> Checklist:
     """Return the checklist for the known facts."""
     facts = _facts(question, memory)
     values = _values(question, memory)
-
-    def item(line: Mapping[str, str]) -> Item:
-        return _item(line, facts, values)
-
     return Checklist(
-        use=tuple(map(item, _LINES["use"])),
-        leave_off=tuple(map(item, _LINES["leave_off"])),
+        use=tuple(_item(line, facts, values) for line in _LINES["use"]),
+        leave_off=tuple(_item(line, facts, values) for line in _LINES["leave_off"]),
     )
 
 

@@ -44,8 +44,8 @@ class Check(Struct, frozen=True):
     text: str
 
 
-def _unknown(name: str, missing: str) -> Check:
-    return Check(name, Verdict.UNKNOWN, f"not known: find out {missing}")
+#: The result of a check, and a sentence with the numbers.
+Result = tuple[Verdict, str]
 
 
 def check_all(
@@ -54,31 +54,38 @@ def check_all(
     """Yield the checks that apply to a method, in the order of the report."""
     method = question.method
     target = question.target
+    draft = question.draft
     facts = question.facts
-    yield check_share("target", memory.target_weights_bytes, memory.target_share)
+    share = check_share("target", memory.target_weights_bytes, memory.target_share)
+    yield Check("target_share", *share)
     if method.drafter is Drafter.MODEL:
-        yield check_size_ratio(target, question.draft)
-        yield check_tokenizer(target, question.draft, facts.same_tokenizer)
+        yield Check("size_ratio", *check_size_ratio(target, draft))
+        tokenizer = check_tokenizer(target, draft, facts.same_tokenizer)
+        yield Check("same_tokenizer", *tokenizer)
     if method.drafter is not Drafter.LOOKUP:
-        yield check_share("draft", memory.draft_weights_bytes, memory.draft_share)
+        share = check_share("draft", memory.draft_weights_bytes, memory.draft_share)
+        yield Check("draft_share", *share)
         if method.named:
-            yield check_family(method, facts.same_family)
+            yield Check("same_family", *check_family(method, facts.same_family))
     if method.name == "mtp" and target.architecture is not None:
-        yield check_mtp(target.architecture)
-    yield check_kv_budget(memory, question.load)
-    yield check_depth(method, outlook.k)
-    yield check_speedup(outlook, question.load)
+        yield Check("mtp_layers", *check_mtp(target.architecture))
+    yield Check("kv_budget", *check_kv_budget(memory, question.load))
+    yield Check("num_speculative_tokens", *check_depth(method, outlook.k))
+    yield Check("speedup", *check_speedup(outlook, question.load))
     deployment = DeploymentFacts(method.name, question.target_name)
     for problem in known_problems(deployment):
         text = f"{problem.text}. {problem.action} ({problem.reference})"
         yield Check("known_problem", Verdict.WARN, text)
 
 
-def check_share(role: str, weights: float | None, share: float | None) -> Check:
+def _unknown(missing: str) -> Result:
+    return Verdict.UNKNOWN, f"not known: find out {missing}"
+
+
+def check_share(role: str, weights: float | None, share: float | None) -> Result:
     """Check the weights of the target or of the draft as a share of VRAM."""
-    name = f"{role}_share"
     if weights is None or share is None:
-        return _unknown(name, "the size of the drafter")
+        return _unknown("the size of the drafter")
     limit, otherwise = MAX_SHARES[role]
     text = (
         f"the {role} takes {format_gigabytes(weights)}, {share:.1%} of VRAM (at most "
@@ -86,57 +93,55 @@ def check_share(role: str, weights: float | None, share: float | None) -> Check:
     )
     # The published limits say "about": 15.4 % is within 15 %.
     within = round(share * 100) <= limit
-    return Check(name, Verdict.OK if within else otherwise, text)
+    return (Verdict.OK if within else otherwise), text
 
 
-def check_size_ratio(target: Model, draft: Model | None) -> Check:
+def check_size_ratio(target: Model, draft: Model | None) -> Result:
     """Compare the sizes: 1:8 to 1:12 is recommended, and a draft as large as its target
     cannot pay.
     """
-    name = "size_ratio"
     if draft is None:
-        return _unknown(name, "the size of the draft model")
+        return _unknown("the size of the draft model")
     drafting = format_parameters(draft.parameters)
     sizes = f"{drafting} drafts for {format_parameters(target.parameters)}"
     if draft.parameters >= target.parameters:
         text = f"{sizes}: a draft model must be smaller than its target"
-        return Check(name, Verdict.FAIL, text)
+        return Verdict.FAIL, text
     # with the precision of the published limits
     ratio = round(target.parameters / draft.parameters, 1)
     text = f"{sizes}, 1:{ratio:g} (recommended 1:{MIN_RATIO:g} to 1:{MAX_RATIO:g})"
     if ratio < MIN_RATIO:
         text += ": drafting is expensive; look for a smaller draft"
-        return Check(name, Verdict.WARN, text)
+        return Verdict.WARN, text
     if ratio > MAX_RATIO:
         text += ": cheap, but so small a draft may be accepted less often"
-        return Check(name, Verdict.WARN, text)
-    return Check(name, Verdict.OK, text)
+        return Verdict.WARN, text
+    return Verdict.OK, text
 
 
-def check_family(method: Method, same: bool | None) -> Check:
+def check_family(method: Method, same: bool | None) -> Result:
     """Check whether draft and target belong together, which only the operator knows."""
     fitting = "target and draft are of one family"
     foreign = "target and draft are of different families"
     if method.drafter is Drafter.HEAD:
         fitting = "the heads are trained for this very target"
         foreign = "heads that were trained for another target do not work"
-    return _by_fact("same_family", same, fitting, foreign)
+    return _by_fact("--same-family", same, fitting, foreign)
 
 
-def _by_fact(name: str, fact: bool | None, fitting: str, foreign: str) -> Check:
-    """Return the check of what only the operator knows; its flag has its name."""
+def _by_fact(flag: str, fact: bool | None, fitting: str, foreign: str) -> Result:
+    """Return the check of what only the operator knows, and says with a flag."""
     if fact is None:
-        return _unknown(name, f"whether {fitting} (--{name.replace('_', '-')})")
+        return _unknown(f"whether {fitting} ({flag})")
     if fact:
-        return Check(name, Verdict.OK, fitting)
-    return Check(name, Verdict.FAIL, foreign)
+        return Verdict.OK, fitting
+    return Verdict.FAIL, foreign
 
 
-def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Check:
+def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Result:
     """Check whether draft and target share the tokenizer; different vocabulary sizes
     mean they do not.
     """
-    name = "same_tokenizer"
     # Whatever the operator says, vLLM compares the sizes itself.
     if target.architecture and draft and draft.architecture:
         target_size = target.architecture.vocabulary
@@ -147,74 +152,70 @@ def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Ch
                 "draft; vLLM refuses such a pair (use_heterogeneous_vocab lifts that "
                 "in new versions, with greedy drafts only)"
             )
-            return Check(name, Verdict.FAIL, text)
+            return Verdict.FAIL, text
     return _by_fact(
-        name,
+        "--same-tokenizer",
         same,
         fitting="target and draft share the tokenizer",
         foreign="target and draft have different tokenizers",
     )
 
 
-def check_mtp(target: Architecture) -> Check:
+def check_mtp(target: Architecture) -> Result:
     """Check whether the target has layers for multi-token prediction."""
-    name = "mtp_layers"
     key = "num_nextn_predict_layers"
     if target.mtp_layers:
         text = f"{key} is {target.mtp_layers} in the target's config.json"
-        return Check(name, Verdict.OK, text)
+        return Verdict.OK, text
     return _unknown(
-        name, f"whether the target has MTP layers: {key} is not in its config.json"
+        f"whether the target has MTP layers: {key} is not in its config.json"
     )
 
 
-def check_kv_budget(memory: Memory, load: PlannedLoad) -> Check:
+def check_kv_budget(memory: Memory, load: PlannedLoad) -> Result:
     """Check whether the weights fit and leave memory for at least one request."""
-    name = "kv_budget"
     without_drafter = format_gigabytes(memory.before.kv_budget_bytes)
     usable = f"{format_gigabytes(memory.usable_bytes)} usable"
     if memory.before.kv_budget_bytes <= 0:
         text = f"the target alone does not fit: {without_drafter} left of {usable}"
-        return Check(name, Verdict.FAIL, text)
+        return Verdict.FAIL, text
     with_drafter = memory.after
     if with_drafter is None:
         return _unknown(
-            name, f"the size of the drafter; {without_drafter} of {usable} without it"
+            f"the size of the drafter; {without_drafter} of {usable} without it"
         )
     left = format_gigabytes(with_drafter.kv_budget_bytes)
     text = f"{without_drafter} without the drafter, {left} with it, of {usable}"
     if with_drafter.kv_budget_bytes <= 0:
         text = f"with the drafter it does not fit at all: {text}"
-        return Check(name, Verdict.FAIL, text)
+        return Verdict.FAIL, text
     # None, and no 0, where the dimensions of the target are not known.
     if with_drafter.requests == 0:
         text += (
             f": not even one request of {load.context:,} tokens fits "
             f"({with_drafter.tokens:,} tokens do)"
         )
-        return Check(name, Verdict.FAIL, text)
-    return Check(name, Verdict.OK, text)
+        return Verdict.FAIL, text
+    return Verdict.OK, text
 
 
-def check_depth(method: Method, k: int) -> Check:
+def check_depth(method: Method, k: int) -> Result:
     """Compare K with the usual range of the method."""
-    name = "num_speculative_tokens"
     if not method.deepest:
         text = f"K = {k}; no usual range is published for {method.name}"
-        return Check(name, Verdict.OK, text)
+        return Verdict.OK, text
     usual = f"{method.shallowest} to {method.deepest}"
     if method.shallowest == method.deepest:
         usual = f"{method.deepest}"
     text = f"K = {k} (usual for {method.name}: {usual}; {method.depth_source})"
     within = method.shallowest <= k <= method.deepest
-    return Check(name, Verdict.OK if within else Verdict.WARN, text)
+    return (Verdict.OK if within else Verdict.WARN), text
 
 
-def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Check:
+def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Result:
     """Check the estimated speedup at the given batch size, or over the table without
     one.
     """
-    name = "speedup"
     where = f"over batch sizes 1 to {outlook.rows[-1].batch}"
     if load.batch is not None:
         where = f"at batch {load.batch}"
@@ -227,8 +228,8 @@ def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Check:
             highs += [speedup.high or 0.0 for speedup in row.speedups]
     text = f"estimated {min(lows):.2f}x to {max(highs):.2f}x {where}"
     if max(highs) <= 1:
-        return Check(name, Verdict.FAIL, f"{text}: even the best case loses")
+        return Verdict.FAIL, f"{text}: even the best case loses"
     if min(lows) >= 1:
-        return Check(name, Verdict.OK, text)
+        return Verdict.OK, text
     text += ": it may lose; measure before relying on it"
-    return Check(name, Verdict.WARN, text)
+    return Verdict.WARN, text

@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from ...economics.architecture import Architecture
 from ...economics.cost import CostProfile
-from ...economics.model import (
-    Model,
+from ...economics.model import Model, from_parameters
+from ...economics.parameter_counts import (
     count_eagle,
     count_eagle3,
     count_medusa,
     count_mtp,
-    from_parameters,
 )
 from ...economics.profiles import Hardware, for_method, hardware_profile
 from ...economics.sizes import Precision
@@ -57,6 +56,13 @@ class Memory(Struct, frozen=True):
     before: MemoryBudget  # budget without the drafter
     after: MemoryBudget | None  # budget with it, ``None`` if its weights are not known
     draft_kv_known: bool  # whether `after` includes the keys and values of the drafter
+
+    @property
+    def weights_with_drafter(self) -> float | None:
+        """Bytes of both; ``None`` if those of the drafter are not known."""
+        if self.draft_weights_bytes is None:
+            return None
+        return self.target_weights_bytes + self.draft_weights_bytes
 
 
 def account(question: Question) -> Memory:

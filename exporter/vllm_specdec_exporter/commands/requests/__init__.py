@@ -7,11 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ... import __version__
@@ -75,15 +72,6 @@ _MAX_REASONS = 20
 _NOW = 0.0
 
 
-class RequestsConfig(Struct, frozen=True):
-    """The validated configuration."""
-
-    files: tuple[str, ...]  # paths, or `STDIN`
-    settings: Settings  # thresholds and the cost of steps
-    requests: RequestSettings  # how requests are grouped
-    batch: float | None  # requests in the batch; ``None`` if not given
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `requests` to `parser`."""
     parser.epilog = (
@@ -115,30 +103,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the files, print the result and return the exit code."""
-    config = _config(args)
-    reader = EntryReader(config.requests.classification)
-    aggregator, configured_k = _read(config, reader)
-    settings = config.settings
+    if args.files.count(STDIN) > 1:
+        raise ConfigError(f"{STDIN} given twice: standard input can be read once")
+    settings, grouping = _settings(args)
+    reader = EntryReader(grouping.classification)
+    aggregator = RequestAggregator(grouping, settings.thresholds, (Source.FILE,))
+    configured_k = _read(args.files, reader, aggregator)
     costs = {}
+    loads = {}
     for model in aggregator.shapes(_NOW):
         profile = deployed(settings.costs, settings.speculation, model)
-        costs[model] = Costs(profile, (config.batch,) if config.batch else BATCHES)
-    requests = _judge(config, aggregator, costs, configured_k)
+        costs[model] = Costs(profile, BATCHES)
+        if args.batch is not None:
+            costs[model] = Costs(profile, (args.batch,))
+            loads[model] = BatchCost(args.batch, profile)
+    requests = _without_trees(aggregator.result(_NOW, loads), configured_k)
     result = ExporterResult(
         version=__version__,
         timestamp_seconds=time.time(),
         thresholds=dict(settings.thresholds.items()),
         requests=requests,
     )
-    head = [*_head(config.files, reader)]
+    head = [*_head(args.files, reader)]
     if args.json:
-        sys.stdout.write(f"{snapshot.encode(result).decode()}\n")
-        sys.stderr.writelines(f"{line.strip()}\n" for line in head[1:])
+        print(snapshot.encode(result).decode())
+        for line in head[1:]:
+            print(line.strip(), file=sys.stderr)
     else:
-        sys.stdout.writelines(f"{line}\n" for line in head)
-        sys.stdout.write(
-            f"{report.render(result, colour=wants_color(args), costs=costs)}\n"
-        )
+        print("\n".join(head))
+        print(report.render(result, colour=wants_color(args), costs=costs))
     sys.stdout.flush()
     return exit_code(requests.models)
 
@@ -152,7 +145,8 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
     return FINE
 
 
-def _config(args: argparse.Namespace) -> RequestsConfig:
+def _settings(args: argparse.Namespace) -> tuple[Settings, RequestSettings]:
+    """Return thresholds and the cost of steps, and how requests are grouped."""
     # Options of `serve` that do not exist here have no value, or their defaults.
     values: dict[str, Any] = {option.name: None for option in ALL_OPTIONS}
     grouping = [option for option in ALL_OPTIONS if option.name.startswith("requests.")]
@@ -161,50 +155,35 @@ def _config(args: argparse.Namespace) -> RequestsConfig:
     # Pushed observations contain their tenant, so no --requests.tenant-header is
     # needed.
     values["push.bearer-token-file"] = STDIN
-    if args.files.count(STDIN) > 1:
-        raise ConfigError(f"{STDIN} given twice: standard input can be read once")
     window = Window(1.0)
-    return RequestsConfig(
-        files=tuple(args.files),
-        settings=configuration.build_settings(
-            values, (window,), judged=window, slack=0.0
-        ),
-        requests=replace(build_requests(values), window_seconds=math.inf),
-        batch=args.batch,
-    )
+    settings = configuration.build_settings(values, (window,), judged=window, slack=0.0)
+    return settings, replace(build_requests(values), window_seconds=math.inf)
 
 
 def _read(
-    config: RequestsConfig, reader: EntryReader
-) -> tuple[RequestAggregator, set[str]]:
-    """Return the requests, and the models whose drafted tokens are computed from the
-    configured K.
+    paths: Sequence[str], reader: EntryReader, aggregator: RequestAggregator
+) -> set[str]:
+    """Add the requests of files; return the models whose drafted tokens are computed
+    from the configured K.
     """
     configured_k = set()
-    aggregator = RequestAggregator(
-        config.requests, config.settings.thresholds, (Source.FILE,)
-    )
-    several = len(config.files) > 1
-    for path in config.files:
-        with _opened(path) as file:
-            for observation in reader.read_file(_shown(path) if several else "", file):
-                aggregator.add(observation, Source.FILE, _NOW)
-                # Whether that K is right shows only when all requests are read.
-                if observation.record is not None and observation.record.configured_k:
-                    configured_k.add(observation.model_name)
+    for path in paths:
+        name = _shown(path) if len(paths) > 1 else ""
+        for observation in reader.read_file(name, _lines(path)):
+            aggregator.add(observation, Source.FILE, _NOW)
+            # Whether that K is right shows only when all requests are read.
+            if observation.record is not None and observation.record.configured_k:
+                configured_k.add(observation.model_name)
     reader.end()
-    return aggregator, configured_k
+    return configured_k
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file; ConfigError if it cannot be opened, or not read to its end."""
+def _lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file; ConfigError if it cannot be read to its end."""
     try:
-        if path == STDIN:
-            yield sys.stdin.buffer
-        else:
-            with Path(path).open("rb") as file:
-                yield file
+        # 0 is standard input
+        with open(0 if path == STDIN else path, "rb") as file:  # noqa: PTH123
+            yield from file
     except OSError as error:
         shown = json.dumps(_shown(path), ensure_ascii=False)
         raise ConfigError(
@@ -218,32 +197,23 @@ def _shown(path: str) -> str:
     return printable(path)
 
 
-def _judge(
-    config: RequestsConfig,
-    aggregator: RequestAggregator,
-    costs: dict[str, Costs],
-    configured_k: set[str],
-) -> RequestsResult:
-    loads = {}
-    if config.batch:
-        for name, cost in costs.items():
-            loads[name] = BatchCost(config.batch, cost.profile)
-    result = aggregator.result(_NOW, loads)
-    # The drafted tokens of such a model follow from K, and records that end early show
-    # that fewer were drafted.
-    models: list[ModelRequests] = []
+def _without_trees(result: RequestsResult, configured_k: set[str]) -> RequestsResult:
+    """Return the result without what rests on drafted tokens that were not drafted:
+    records that end early show that K was only configured.
+    """
+    models = {}
     wrong = set()
     for model in result.models:
-        if model.model_name in configured_k and ends_early(model):
-            wrong.add(model.model_name)
-            models.append(_undrafted(model))
-        else:
-            models.append(model)
+        name = model.model_name
+        models[name] = model
+        if name in configured_k and ends_early(model):
+            wrong.add(name)
+            models[name] = _undrafted(model)
     return replace(
         result,
         groups=tuple(group for group in result.groups if group.model_name not in wrong),
         tenants=tuple(each for each in result.tenants if each.model_name not in wrong),
-        models=tuple(models),
+        models=tuple(models.values()),
     )
 
 

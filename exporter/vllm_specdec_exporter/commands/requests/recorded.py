@@ -9,34 +9,27 @@ later its response, or a request as it is pushed::
     {"custom_id": ..., "response": {"status_code": 200, "body": ...}}
     {"model": ..., "speculative_decoding": {...}, ...}
 
-A request or a response is the JSON itself, an object with it as `body` (and `url`,
-`headers`, `status_code`), or a string with it. A string may also have the events of a
-streamed response.
+A request or a response is the JSON itself, or an object with it as `body` (and `url`,
+`headers`, `status_code`).
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from ...per_request.exchange import Exchange, data_of
+from ...per_request.exchange import Exchange
 from ...per_request.grouping import Classification
-from ...per_request.observation import Observation, route_of
+from ...per_request.observation import Observation
 from ...per_request.push_schema import PushedRequest, read_pushed
+from ...per_request.routes import route_of
 
 _Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(_Fields)
-_HEADERS = msgspec.json.Decoder(dict[str, str])
-_TEXT = msgspec.json.Decoder(str)
-_NUMBER = msgspec.json.Decoder(float)
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-#: The beginning of a stream of events.
-_EVENT = re.compile(rb"(data|event|id|retry)?:")
 #: A response has one of these fields: the last two are those of SGLang's and
 #: llama.cpp's own routes.
 _CONTENTS = frozenset({"choices", "meta_info", "timings"})
@@ -46,18 +39,7 @@ _PUSHED = frozenset(PushedRequest.__struct_fields__) - {
     "temperature",
     "stream",
 }
-_OK = 200
-_FAILED = 500
-_JSON = "application/json"
-_STREAM = "text/event-stream"
 _UNKNOWN = "neither a response nor any other known form of a recorded request"
-#: Fields of a result file of `vllm bench serve`.
-_BENCHMARK = frozenset({"request_throughput", "total_output_tokens"})
-_TOTALS = (
-    "a result of vllm bench serve has totals of all requests "
-    "(spec_decode_acceptance_rate and others) and no record of a single one: record "
-    "the responses of a server with --per-request-spec-decode-metrics"
-)
 _UNOBSERVED = {
     "refused": "the request failed",
     "too_large": "the request or the response is too large",
@@ -69,13 +51,24 @@ class EntryError(ValueError):
     """A line cannot be used. Messages are equal for equal reasons."""
 
 
-class _Message(Struct, frozen=True):
+class _Message(msgspec.Struct, frozen=True):
     """A request or a response, with what is known about its HTTP message."""
 
-    body: bytes
-    path: str = ""
-    headers: Mapping[str, str] | None = None
-    status: float = _OK
+    body: msgspec.Raw = msgspec.Raw(b"")
+    url: str = ""
+    headers: dict[str, str] = {}
+    status_code: float = 200
+    custom_id: str = ""  # of a request of a batch
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+
+
+def _message(raw: bytes) -> _Message:
+    message = _MESSAGE.decode(raw)
+    if message.body:
+        return message
+    return _Message(msgspec.Raw(raw))
 
 
 class EntryReader:
@@ -142,10 +135,10 @@ class EntryReader:
         if "response" in fields:
             return self._paired(fields)
         if not (_CONTENTS | {"metrics", "error"}).isdisjoint(fields):
-            return self._observation(_Message(b"{}"), _Message(line))
+            return self._observation(_Message(msgspec.Raw(line)))
         if "custom_id" in fields and "body" in fields:
-            custom_id = _TEXT.decode(fields["custom_id"])
-            self._waiting[custom_id] = self._request(_message(line))
+            request = _message(line)
+            self._waiting[request.custom_id] = self._exchange(request)
             return None
         if not _PUSHED.isdisjoint(fields):
             try:
@@ -154,81 +147,58 @@ class EntryReader:
                 raise EntryError(str(error)) from error
         if not {"messages", "prompt", "request"}.isdisjoint(fields):
             raise EntryError("a request without its response")
-        if not _BENCHMARK.isdisjoint(fields):
-            raise EntryError(_TOTALS)
         raise EntryError(_UNKNOWN)
 
     def _paired(self, fields: _Fields) -> Observation:
         if bytes(fields["response"]) == b"null":
             raise EntryError(_UNOBSERVED["refused"])
         response = _message(fields["response"])
+        exchange = None
         if "request" in fields:
-            return self._observation(_message(fields["request"]), response)
-        custom_id = _TEXT.decode(fields.get("custom_id", b'""'))
-        # Used once: another file may have the same identifiers.
-        waiting = self._waiting.pop(custom_id, None)
-        return self._observation(_Message(b"{}"), response, waiting)
+            exchange = self._exchange(_message(fields["request"]), response.body)
+        elif "custom_id" in fields:
+            custom_id = msgspec.json.decode(fields["custom_id"], type=str)
+            # Used once: another file may have the same identifiers.
+            exchange = self._waiting.pop(custom_id, None)
+        return self._observation(response, exchange)
 
-    def _request(self, request: _Message, response: bytes = b"{}") -> Exchange:
+    def _exchange(self, request: _Message, response: bytes = b"{}") -> Exchange:
         """Return the exchange of a request, whose route follows from its response if it
         has no path.
         """
-        if request.path and not route_of(request.path):
+        path = urlsplit(request.url).path
+        if path and not route_of(path):
             raise EntryError("the responses of this path have no record")
-        path = request.path or _path_of(request.body) or _path_of(response)
-        exchange = Exchange(path, request.headers or {}, self._classification)
-        exchange.request_data(request.body)
+        path = path or _path_of(request.body) or _path_of(response)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        exchange = Exchange(path, headers, self._classification)
+        exchange.request_data(bytes(request.body))
         exchange.request_end(0.0)
         return exchange
 
     def _observation(
-        self, request: _Message, response: _Message, waiting: Exchange | None = None
+        self, response: _Message, exchange: Exchange | None = None
     ) -> Observation:
-        """Return the observation of a response to `request`, or to the batch request
-        `waiting`.
+        """Return the observation of a response; nothing is known of its request without
+        an exchange.
         """
-        first = body = response.body
-        kind = _JSON
-        is_stream = bool(_EVENT.match(body))
-        if is_stream:
-            first = data_of(re.split(rb"\r?\n\r?\n", body, maxsplit=1)[0])
-            body += b"\n\n"
-            kind = _STREAM
-        fields = _fields_of(first)
-        exchange = waiting or self._request(request, first)
-        status = _OK
-        if bytes(fields.get("error", b"null")) != b"null":
-            status = _FAILED
-        if not _OK <= response.status < 300:
-            status = _FAILED
-        if status == _OK and _CONTENTS.isdisjoint(fields):
+        body = bytes(response.body)
+        fields = _fields_of(body)
+        exchange = exchange or self._exchange(_Message(msgspec.Raw(b"{}")), body)
+        status = 200
+        has_error = bytes(fields.get("error", b"null")) != b"null"
+        if has_error or not 200 <= response.status_code < 300:
+            status = 500
+        elif _CONTENTS.isdisjoint(fields):
             raise EntryError(_UNKNOWN)
-        exchange.response_head(status, {"content-type": kind})
+        exchange.response_head(status, {"content-type": "application/json"})
         exchange.response_data(body, 0.0)
-        observation = exchange.finish(_NUMBER.decode(fields.get("created", b"0")))
+        created = msgspec.json.decode(fields.get("created", b"0"), type=float)
+        observation = exchange.finish(created)
         if observation is None:
             malformed = _UNOBSERVED["malformed"]
             raise EntryError(_UNOBSERVED.get(exchange.unobserved, malformed))
-        # The times of the events are not recorded.
-        if is_stream:
-            return replace(observation, ttft_seconds=None, tpot_seconds=None)
         return observation
-
-
-def _message(raw: msgspec.Raw | bytes) -> _Message:
-    body = bytes(raw).strip()
-    if body.startswith(b'"'):
-        return _Message(_TEXT.decode(body).strip().encode())
-    fields = _FIELDS.decode(body)
-    if "body" not in fields:
-        return _Message(body)
-    headers = _HEADERS.decode(fields.get("headers", b"{}"))
-    return _Message(
-        body=_message(fields["body"]).body,
-        path=urlsplit(_TEXT.decode(fields.get("url", b'""'))).path,
-        headers={name.lower(): value for name, value in headers.items()},
-        status=_NUMBER.decode(fields.get("status_code", b"200")),
-    )
 
 
 def _path_of(body: bytes) -> str:

@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser,
         "--seed SEED",
-        "Seed of the random numbers. Two runs still differ: steps follow the clock.",
+        "Seed of the random numbers: with the same flags, two runs have the same "
+        "counters at the same simulated time, however fast the machine is.",
         type=int,
     )
     add_flag(
@@ -141,6 +142,9 @@ def _log(text: str) -> None:
 _VERSION = "0.32.0"
 # Shorter than any scrape interval, so that a restart is seen when it happens.
 _TICK_SECONDS = 0.1
+# Simulated time passes in whole steps: with a seed, counters must not depend on when
+# the server is scraped. Finer than any scrape interval.
+_STEP_SECONDS = 0.1
 # Open connections of scrapers must not delay a restart.
 _SHUTDOWN_SECONDS = 0.3
 
@@ -177,7 +181,8 @@ class SimulatorServer:
         self._runner: web.AppRunner | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._synchronizing = asyncio.Lock()
-        self._last = 0.0
+        self._last = 0.0  # when the simulation caught up, on the monotonic clock
+        self._pending = 0.0  # simulated seconds since then that make no step yet
 
     @property
     def url(self) -> str:
@@ -191,10 +196,12 @@ class SimulatorServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
-        await self._close()
+        try:
+            if self._ticker is not None:
+                self._ticker.cancel()
+                await asyncio.gather(self._ticker, return_exceptions=True)
+        finally:
+            await self._close()
 
     async def advance(self, seconds: float) -> None:
         """Simulate seconds at once, and open or close the socket as the simulation
@@ -222,7 +229,10 @@ class SimulatorServer:
     def _catch_up(self) -> None:
         last = self._last
         self._last = time.monotonic()
-        self.simulation.advance((self._last - last) * self.speed)
+        self._pending += (self._last - last) * self.speed
+        while self._pending >= _STEP_SECONDS:
+            self._pending -= _STEP_SECONDS
+            self.simulation.advance(_STEP_SECONDS)
 
     async def _open(self) -> None:
         app = web.Application()
@@ -231,24 +241,30 @@ class SimulatorServer:
         app.router.add_get("/version", self._get_version)
         app.router.add_get("/simulator", self._get_simulator)
         app.router.add_post("/simulator/phase", self._post_phase)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-        await runner.setup()
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
+        )
         try:
-            site = web.TCPSite(runner, self.host or None, self.port)
-            await site.start()
-        except OSError:
-            await runner.cleanup()
+            await self._runner.setup()
+            site = web.TCPSite(self._runner, self.host or None, self.port)
+            starting = asyncio.create_task(site.start())
+            try:
+                # asyncio forgets, but does not close, sockets of a cancelled start.
+                await asyncio.shield(starting)
+            finally:
+                await starting
+        except BaseException:  # also a cancellation
+            await self._close()
             raise
         if self.port == 0:
             # A restarted server listens on the same port.
-            self.port = runner.addresses[0][1]
-        self._runner = runner
+            self.port = self._runner.addresses[0][1]
 
     async def _close(self) -> None:
-        runner = self._runner
-        self._runner = None
-        if runner is not None:
-            await runner.cleanup()
+        if self._runner is not None:
+            # Forgotten only once it is closed: this may be cancelled, and called again.
+            await self._runner.cleanup()
+            self._runner = None
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         self._catch_up()

@@ -19,7 +19,7 @@ from ...economics.hardware import (
     parse_machine,
     usual_drafter,
 )
-from ...economics.model import parse_model
+from ...economics.model_names import parse_model
 
 # Up to this expected number of successes, counting them one by one is the fastest.
 _COUNTING_LIMIT = 10.0

@@ -1,13 +1,5 @@
 """`sweep`: real requests at several temperatures, loads and prompts, and their
 acceptance.
-
-For programs::
-
-    plan = SweepPlan(prompts=load_prompts(["code", "chat"]), temperatures=(0.0, 0.8))
-    server = endpoint("http://127.0.0.1:8000")
-    outcome = asyncio.run(run_sweep(plan, server, directory=Path("sweep")))
-    for cell in outcome.record.cells:
-        print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
 """
 
 import argparse
@@ -15,6 +7,7 @@ import asyncio
 import math
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import fields
@@ -25,14 +18,10 @@ from ...publish import plots
 from ...settings import configuration as config
 from .. import arguments as cli
 from . import record as recordfile
-from . import report
-from .client import Endpoint, Unreachable, endpoint, without_api
-from .grid import BUILTIN, SweepPlan
-from .grid import load as load_prompts
-from .record import SweepRecord
+from . import report, runner
+from .client import Endpoint, Unreachable, without_api
+from .grid import BUILTIN, SweepPlan, load_prompts
 from .runner import OtherTraffic, run_sweep
-
-__all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 
 # Exit codes.
 FINE = 0
@@ -56,18 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{INTERRUPTED} interrupted."
     )
     cli.add_url(parser, "The server, with or without /v1.")
-    group = parser.add_argument_group("what to measure")
+    add = partial(cli.add_flag, parser.add_argument_group("what to measure"))
     temperature = number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
-    cli.add_flag(
-        group,
+    add(
         "--temperature LIST",
         "Sampling temperatures.",
         default="0,0.4,0.8,1.0",
         parse=cli.values_of(temperature),
         dest="temperatures",
     )
-    cli.add_flag(
-        group,
+    add(
         "--concurrency LIST",
         "Requests at the same time.",
         default="1",
@@ -76,54 +63,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
     prompts = f"Sets, each with cells of its own: {sets}."
-    cli.add_flag(group, "--prompts LIST", prompts, "chat")
-    cli.add_flag(
-        group,
+    add("--prompts LIST", prompts, "chat")
+    add(
         "--requests N",
         "Requests per cell.",
         default=f"{_PLAN.requests}",
         parse=cli.whole_between(1, 100_000),
     )
-    cli.add_flag(
-        group,
+    add(
         "--max-tokens N",
         "Most tokens of an answer.",
         default=f"{_PLAN.max_tokens}",
         parse=cli.whole_between(1, 1_000_000),
     )
-    cli.add_flag(group, "--model NAME", "Default: the only one that is served.", "")
-    cli.add_flag(
-        group, "--api", "API of the requests.", "chat", choices=("chat", "completions")
-    )
+    add("--model NAME", "Default: the only one that is served.", "")
+    add("--api", "API of the requests.", "chat", choices=("chat", "completions"))
     nucleus = number(math.ulp(0.0), 1.0, "a number above 0, at most 1")
-    cli.add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
-    cli.add_flag(
-        group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM)."
-    )
+    add("--top-p P", "Default: the server's.", parse=nucleus)
+    add("--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
 
-    group = parser.add_argument_group("how to measure")
-    cli.add_flag(
-        group, "--allow-other-traffic", "Measure even if others use the server."
-    )
-    cli.add_flag(
-        group,
+    add = partial(cli.add_flag, parser.add_argument_group("how to measure"))
+    add("--allow-other-traffic", "Measure even if others use the server.")
+    add(
         "--request-timeout DURATION",
         "Time that one answer may take.",
         default=format_duration(_PLAN.request_timeout),
         parse=duration(0.1),
     )
-    cli.add_flag(
-        group, "--api-key-file FILE", "File with the server's API key.", parse=file
-    )
+    add("--api-key-file FILE", "File with the server's API key.", parse=file)
 
-    group = parser.add_argument_group("results")
+    add = partial(cli.add_flag, parser.add_argument_group("results"))
     out = (
         f"New directory for {recordfile.FILE} and {_PAGE}. Default: ./sweep-DATE-TIME."
     )
-    cli.add_flag(group, "--out DIR", out, parse=Path)
-    cli.add_flag(group, "--no-html", f"No {_PAGE}, which needs matplotlib.")
-    cli.add_flag(group, "--json", "Print JSON instead of a table.")
-    cli.add_flag(group, "--quiet", "Show no progress.")
+    add("--out DIR", out, parse=Path)
+    add("--no-html", f"No {_PAGE}, which needs matplotlib.")
+    add("--json", "Print JSON instead of a table.")
+    add("--quiet", "Show no progress.")
     add_flags(parser, cli.CONNECTION_OPTIONS)
 
 
@@ -158,29 +134,14 @@ def run(args: argparse.Namespace) -> int:
         except ConfigError as error:
             raise ConfigError(f"{error} (or give --no-html)") from error
     directory: Path = args.out or Path(time.strftime("sweep-%Y%m%d-%H%M%S"))
-    records: list[SweepRecord] = []
-    sweep = run_sweep(
-        plan,
-        server,
-        directory=directory,
-        say=cli.reporter(quiet=args.quiet),
-        recorded=records.append,
-    )
+    say = cli.reporter(quiet=args.quiet)
     try:
-        outcome = asyncio.run(sweep)
-        stopped = outcome.stopped
-        code = FINE if outcome.clean else PROBLEM
+        outcome = asyncio.run(run_sweep(plan, server, directory=directory, say=say))
     except Unreachable as error:
         return cli.fail("sweep", error, UNREACHABLE)
     except OtherTraffic as error:
         return cli.fail("sweep", error, PROBLEM)
-    except KeyboardInterrupt:
-        # Interrupted before the first record: there is nothing to report.
-        if not records:
-            return INTERRUPTED
-        stopped = "interrupted"
-        code = INTERRUPTED
-    record = records[-1]
+    record = outcome.record
     files = recordfile.FILE
     if not args.no_html:
         page = report.render_page(record).encode("utf-8", "replace")
@@ -191,9 +152,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(report.render(record))
     sys.stdout.flush()
-    if stopped:
+    if outcome.stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
-        print(f"stopped: {stopped}; {kept}", file=sys.stderr)
-    elif not args.quiet:
-        print(f"written to {directory}: {files}", file=sys.stderr)
-    return code
+        print(f"stopped: {outcome.stopped}; {kept}", file=sys.stderr)
+    else:
+        say(f"written to {directory}: {files}")
+    if outcome.stopped == runner.INTERRUPTED:
+        return INTERRUPTED
+    return FINE if outcome.clean else PROBLEM

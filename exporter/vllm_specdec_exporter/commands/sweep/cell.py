@@ -17,7 +17,7 @@ from ...economics.statistics import (
 )
 from ...measures.history import Delta
 from ...measures.measures import derive
-from ...per_request.observation import DraftRecord
+from ...per_request.records import DraftRecord
 from .client import Client
 from .grid import Cell, Request
 from .record import CellAcceptance, CellResult, Status

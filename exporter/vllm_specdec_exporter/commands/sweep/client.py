@@ -8,19 +8,18 @@ of them, and because tokens of another model are other traffic, too.
 import asyncio
 import contextlib
 import json
-import ssl
 import time
-from collections.abc import Callable
 from itertools import zip_longest
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...config.files import TokenError, read_token
 from ...config.options import ConfigError
-from ...config.values import Target, parse_target
+from ...config.values import Target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
 from ...upstream.client import AGENT, PollError, Upstream, new_session, translate
@@ -66,6 +65,11 @@ class CounterSample(Struct, frozen=True):
         )
 
     @property
+    def generated(self) -> float:
+        """Generated tokens of all engines; 0 if not known."""
+        return self.total.generation_tokens or 0.0
+
+    @property
     def requests(self) -> float:
         """Running and queued requests of all engines; 0 if not known."""
         requests = 0.0
@@ -75,63 +79,54 @@ class CounterSample(Struct, frozen=True):
         return requests
 
 
-class CounterReader(Struct, frozen=True):
-    """Reads the counters of one server; `clock` is monotonic, in seconds."""
-
-    upstream: Upstream
-    clock: Callable[[], float] = time.monotonic
-
-    async def read(self) -> CounterSample:
-        """Read the metrics; PollError if they cannot be read."""
-        reading = await self.upstream.read()
-        return CounterSample(self.clock(), reading)
-
-    async def rest(
-        self,
-        since: CounterSample | None = None,
-        tokens: float = 0.0,
-        *,
-        quiet: float,
-        limit: float,
-    ) -> tuple[CounterSample, str]:
-        """Wait until the counters are at rest; return the last sample, and what kept
-        them busy, if not.
-
-        They are at rest if for `quiet` seconds no request ran or waited and nothing
-        changed, and if since the sample `since` they rose by `tokens`. A restart since
-        then ends the wait, and so do `limit` seconds.
-
-        Raises:
-            PollError: they cannot be read.
-        """
-        first = previous = await self.read()
-        changed = first.time
-        expected = tokens
-        if since is not None:
-            expected += _generated(since)
-        while True:
-            await asyncio.sleep(BEAT)
-            sample = await self.read()
-            # Its counters begin at 0: they would never rise by `tokens`.
-            if since is not None and restarted(since, sample):
-                return sample, ""
-            busy = sample.requests > 0 or _generated(sample) < expected
-            if busy or sample.total != previous.total:
-                changed = sample.time
-            if sample.time - changed >= quiet:
-                return sample, ""
-            waited = sample.time - first.time
-            if waited >= limit:
-                generated = _generated(sample) - _generated(first)
-                return sample, (
-                    f"{sample.requests:g} requests running or waiting, {generated:g} "
-                    f"tokens generated within {waited:.1f} s"
-                )
-            previous = sample
+async def read_counters(server: Upstream) -> CounterSample:
+    """Read the server's metrics; PollError if they cannot be read."""
+    reading = await server.read()
+    return CounterSample(time.monotonic(), reading)
 
 
-def _generated(sample: CounterSample) -> float:
-    return sample.total.generation_tokens or 0.0
+async def rest(
+    server: Upstream,
+    since: CounterSample | None = None,
+    tokens: float = 0.0,
+    *,
+    quiet: float,
+    limit: float,
+) -> tuple[CounterSample, str]:
+    """Wait until the counters are at rest; return the last sample, and what kept
+    them busy, if not.
+
+    They are at rest if for `quiet` seconds no request ran or waited and nothing
+    changed, and if since the sample `since` they rose by `tokens`. A restart since
+    then ends the wait, and so do `limit` seconds.
+
+    Raises:
+        PollError: they cannot be read.
+    """
+    first = previous = await read_counters(server)
+    changed = first.time
+    expected = tokens
+    if since is not None:
+        expected += since.generated
+    while True:
+        await asyncio.sleep(BEAT)
+        sample = await read_counters(server)
+        # Its counters begin at 0: they would never rise by `tokens`.
+        if since is not None and restarted(since, sample):
+            return sample, ""
+        busy = sample.requests > 0 or sample.generated < expected
+        if busy or sample.total != previous.total:
+            changed = sample.time
+        if sample.time - changed >= quiet:
+            return sample, ""
+        waited = sample.time - first.time
+        if waited >= limit:
+            generated = sample.generated - first.generated
+            return sample, (
+                f"{sample.requests:g} requests running or waiting, {generated:g} "
+                f"tokens generated within {waited:.1f} s"
+            )
+        previous = sample
 
 
 def restarted(first: CounterSample, last: CounterSample) -> bool:
@@ -151,86 +146,6 @@ def between(first: CounterSample, last: CounterSample) -> Delta:
 
 #: Seconds to keep an idle connection: less than the five after which vLLM closes it.
 _KEPT_SECONDS = 2.0
-#: Bytes of an error document: a thousand times what vLLM sends.
-_MAX_BODY = 1024 * 1024
-
-_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-
-
-class Client(Struct, frozen=True):
-    """Sends requests to the API at `base`, without ``/v1``, each within `timeout`
-    seconds.
-    """
-
-    session: aiohttp.ClientSession
-    base: str
-    #: The name to expect in the server's certificate; empty for the address's host.
-    server_name: str
-    timeout: float
-
-    async def ask(self, request: Request, number: int = 0) -> StreamedAnswer:
-        """Send request `number` of a cell; return its response, with an error in it if
-        it failed.
-        """
-        started = time.monotonic()
-        try:
-            return await self.receive(request, number)
-        except AnswerError as error:
-            return StreamedAnswer(
-                request=number,
-                prompt=request.prompt,
-                error=str(error),
-                seconds=time.monotonic() - started,
-            )
-
-    async def receive(self, request: Request, number: int = 0) -> StreamedAnswer:
-        """Send request `number` of a cell and return its response; AnswerError if it
-        is not complete.
-        """
-        try:
-            async with asyncio.timeout(self.timeout):
-                stream = Stream(time.monotonic())
-                # A redirect would send the API key to another address.
-                async with self.session.post(
-                    self.base + _PATHS[request.api],
-                    json=request.body,
-                    allow_redirects=False,
-                    server_hostname=self.server_name or None,
-                ) as response:
-                    if response.status != 200:
-                        raise await _refusal(response)
-                    async for data in response.content.iter_any():
-                        stream.feed(data, time.monotonic())
-                return stream.answer(number, request.prompt, time.monotonic())
-        except TimeoutError as error:
-            why = f"no complete response within {self.timeout:g} s"
-            raise AnswerError(why, 0) from error
-        except aiohttp.ClientError as error:
-            raise AnswerError(str(translate(error)), 0) from error
-        except (OSError, ValueError) as error:
-            raise AnswerError(f"not an HTTP response: {error}", 0) from error
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
-    """Return the error of a response that is no stream, with the server's message."""
-    body = bytearray()
-    async for data in response.content.iter_any():
-        body += data
-        if len(body) > _MAX_BODY:
-            break
-    status = f"HTTP {response.status} {response.reason or ''}".rstrip()
-    with contextlib.suppress(ValueError, RecursionError):
-        message = error_message(json.loads(body))
-        if message:
-            status += f": {message}"
-    return AnswerError(status, response.status)
-
-
-class Unreachable(Exception):  # noqa: N818 - it names the fault
-    """The server cannot be reached, is no OpenAI endpoint, or has no metrics.
-
-    The message is one line.
-    """
 
 
 class Endpoint(Struct, frozen=True):
@@ -271,20 +186,98 @@ class Endpoint(Struct, frozen=True):
             except TokenError as error:
                 shown = json.dumps(path, ensure_ascii=False)
                 raise ConfigError(f"--api-key-file {shown}: {error}") from error
-        # No limit of connections: the number of workers is the load that is measured.
         connector: aiohttp.BaseConnector
+        # No limit of connections: the number of workers is the load that is measured.
         if self.target.socket:
             connector = aiohttp.UnixConnector(
                 self.target.socket, limit=0, keepalive_timeout=_KEPT_SECONDS
             )
         else:
-            tls: ssl.SSLContext | bool = True
-            if self.base.startswith("https:"):
-                tls = tls_context(self.upstream)
             connector = aiohttp.TCPConnector(
-                ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS
+                ssl=tls_context(self.upstream),
+                limit=0,
+                keepalive_timeout=_KEPT_SECONDS,
             )
         return new_session(connector, self.upstream.request_headers(headers))
+
+
+#: Bytes of an error document: a thousand times what vLLM sends.
+_MAX_BODY = 1024 * 1024
+
+_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+
+
+class Client(Struct, frozen=True):
+    """Sends requests to an API, each within `timeout` seconds."""
+
+    endpoint: Endpoint
+    session: aiohttp.ClientSession
+    timeout: float
+
+    async def ask(self, request: Request, number: int = 0) -> StreamedAnswer:
+        """Send request `number` of a cell; return its response, with an error in it if
+        it failed.
+        """
+        started = time.monotonic()
+        try:
+            return await self.receive(request, number)
+        except AnswerError as error:
+            return StreamedAnswer(
+                request=number,
+                prompt=request.prompt,
+                error=str(error),
+                seconds=time.monotonic() - started,
+            )
+
+    async def receive(self, request: Request, number: int = 0) -> StreamedAnswer:
+        """Send request `number` of a cell and return its response; AnswerError if it
+        is not complete.
+        """
+        try:
+            async with asyncio.timeout(self.timeout):
+                stream = Stream(time.monotonic())
+                # A redirect would send the API key to another address.
+                async with self.session.post(
+                    self.endpoint.base + _PATHS[request.api],
+                    data=msgspec.json.encode(request.body),
+                    headers={"Content-Type": "application/json"},
+                    allow_redirects=False,
+                    server_hostname=self.endpoint.upstream.server_name or None,
+                ) as response:
+                    if response.status != 200:
+                        raise await _refusal(response)
+                    async for data in response.content.iter_any():
+                        stream.feed(data, time.monotonic())
+                return stream.answer(number, request.prompt, time.monotonic())
+        except TimeoutError as error:
+            why = f"no complete response within {self.timeout:g} s"
+            raise AnswerError(why, 0) from error
+        except aiohttp.ClientError as error:
+            raise AnswerError(str(translate(error)), 0) from error
+        except (OSError, ValueError) as error:
+            raise AnswerError(f"not an HTTP response: {error}", 0) from error
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
+    """Return the error of a response that is no stream, with the server's message."""
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) > _MAX_BODY:
+            break
+    status = f"HTTP {response.status} {response.reason or ''}".rstrip()
+    with contextlib.suppress(ValueError, RecursionError):
+        message = error_message(json.loads(body))
+        if message:
+            status += f": {message}"
+    return AnswerError(status, response.status)
+
+
+class Unreachable(Exception):  # noqa: N818 - it names the fault
+    """The server cannot be reached, is no OpenAI endpoint, or has no metrics.
+
+    The message is one line.
+    """
 
 
 def without_api(target: Target) -> Target:
@@ -299,24 +292,14 @@ def without_api(target: Target) -> Target:
     return replace(target, url=urlunsplit((scheme, host, path, "", "")))
 
 
-def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
-    """Return the endpoint at an address, with or without ``/v1``; ValueError if it is
-    none.
-    """
-    target = without_api(parse_target(url))
-    return Endpoint(UpstreamConfig(targets=(target,)), api_key_file)
-
-
-async def identify_server(
-    name: str, counters: CounterReader, model: str
-) -> ServerIdentity:
+async def identify_server(name: str, server: Upstream, model: str) -> ServerIdentity:
     """Return the identity of the server called `name`; an empty `model` means its only
     one.
 
     Unreachable if it cannot be measured, ConfigError if `model` is needed.
     """
     try:
-        reading = (await counters.read()).reading
+        reading = await server.read()
     except PollError as error:
         raise Unreachable(f"{name} cannot be measured: {error}") from error
     if not reading.engines:
@@ -334,7 +317,7 @@ async def identify_server(
     return ServerIdentity(
         target=name,
         model=model or models.pop(),
-        version=await counters.upstream.version(),
+        version=await server.version(),
         dialect=reading.dialect,
         num_speculative_tokens=depth,
     )

@@ -3,16 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from importlib.resources import files
 from itertools import cycle, islice, product, starmap
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import replace
 
 from ...config.options import ConfigError
+from ...publish.terminal import printable
 
 #: The built-in sets, from the most to the least predictable.
 BUILTIN = ("code", "extraction", "chat", "creative")
@@ -28,17 +28,15 @@ class Message(Struct, frozen=True):
     content: str
 
 
-class Prompt(Struct, frozen=True):
-    """The prompt of one request: a conversation, usually of a single message."""
-
-    messages: tuple[Message, ...]
+#: The prompt of one request: a conversation, usually of a single message.
+Prompt = tuple[Message, ...]
 
 
-class _Line(Struct, frozen=True):
+class _Line(Struct):
     """One JSON line of a file: one of the two fields."""
 
     prompt: str = ""
-    messages: tuple[Message, ...] = ()
+    messages: Prompt = ()
 
 
 class PromptSet(Struct, frozen=True):
@@ -50,17 +48,11 @@ class PromptSet(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """A fingerprint, which shows whether two sweeps sent the same prompts."""
-        texts = [list(map(astuple, prompt.messages)) for prompt in self.prompts]
         # Sixteen digits tell the sets of some sweeps apart, and fit into a line.
-        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+        return hashlib.sha256(msgspec.json.encode(self.prompts)).hexdigest()[:16]
 
 
-def _builtin(name: str) -> PromptSet:
-    file = files(__package__) / "data" / f"{name}.txt"
-    return PromptSet(name, _read(file.read_text("utf-8"), name))
-
-
-def load(names: Iterable[str]) -> tuple[PromptSet, ...]:
+def load_prompts(names: Iterable[str]) -> tuple[PromptSet, ...]:
     """Return the sets with these names: built-in ones, ``all`` of them, or files; or
     raise ConfigError.
 
@@ -70,17 +62,20 @@ def load(names: Iterable[str]) -> tuple[PromptSet, ...]:
     sets: dict[str, PromptSet] = {}
     for name in names:
         for member in BUILTIN if name == "all" else (name,):
-            prompts = _builtin(member) if member in BUILTIN else _file(member)
+            prompts = _set(member)
             if prompts.name in sets:
                 raise ConfigError(f'--prompts: "{prompts.name}" is there twice')
             sets[prompts.name] = prompts
     return tuple(sets.values())
 
 
-def _file(path: str) -> PromptSet:
-    shown = json.dumps(path, ensure_ascii=False)
+def _set(name: str) -> PromptSet:
+    shown = json.dumps(name, ensure_ascii=False)
+    path = Path(name)
+    if name in BUILTIN:
+        path = Path(__file__).parent / "data" / f"{name}.txt"
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"--prompts {shown}: cannot be read: {error.strerror}; built in: "
@@ -88,8 +83,7 @@ def _file(path: str) -> PromptSet:
         ) from error
     except ValueError as error:
         raise ConfigError(f"--prompts {shown}: not UTF-8 text") from error
-    name = "".join(c if c.isprintable() else "?" for c in Path(path).stem)
-    return PromptSet(name, _read(text, f"--prompts {shown}"))
+    return PromptSet(printable(path.stem), _read(text, f"--prompts {shown}"))
 
 
 def _read(text: str, source: str) -> tuple[Prompt, ...]:
@@ -100,7 +94,7 @@ def _read(text: str, source: str) -> tuple[Prompt, ...]:
         if is_json and line:
             prompts.append(_parse(line, f"{source} line {number}"))
         elif line:
-            prompts.append(Prompt((Message("user", line),)))
+            prompts.append((Message("user", line),))
     if not prompts:
         raise ConfigError(f"{source}: no prompt in it")
     if len(prompts) > _MAX_PROMPTS:
@@ -116,9 +110,9 @@ def _parse(line: str, source: str) -> Prompt:
     except (msgspec.DecodeError, RecursionError):
         entry = _Line()
     if entry.prompt:
-        return Prompt((Message("user", entry.prompt),))
+        return (Message("user", entry.prompt),)
     if entry.messages:
-        return Prompt(entry.messages)
+        return entry.messages
     raise ConfigError(
         f'{source}: not a prompt; allowed: {{"prompt": "..."}} or '
         '{"messages": [{"role": "user", "content": "..."}]}'
@@ -216,7 +210,7 @@ class SweepPlan(Struct, frozen=True):
         if self.ignore_eos:
             body["ignore_eos"] = True
         if self.api == "chat":
-            body["messages"] = list(map(asdict, prompt.messages))
+            body["messages"] = prompt
         else:
-            body["prompt"] = "\n".join(message.content for message in prompt.messages)
+            body["prompt"] = "\n".join(message.content for message in prompt)
         return Request(self.api, body, index)

@@ -3,27 +3,30 @@ on acceptance.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from ...economics.statistics import ClusterInterval
+from ...economics.statistics import Interval
 from ...engines import ENGINE_OF
 from ...publish import pages, plots
 from ...publish.plots import Plot
-from ...publish.terminal import DASH, LENGTH, digits, printable, shown, table, wrap
+from ...publish.terminal import DASH, digits, length, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
 
 def render_page(record: SweepRecord) -> str:
     """Return the report as one HTML document; ConfigError without matplotlib."""
     started: datetime | None = None
+    acceptance = []
+    latency = []
     if record.cells:
         started = datetime.fromtimestamp(record.cells[0].started, UTC)
+        acceptance = [_plot(record, *plot) for plot in _ACCEPTANCE]
+        latency = [_plot(record, *plot) for plot in _LATENCY]
     prompts = ", ".join(
         f"{name} ({digest})" for name, digest in record.setup.prompts.items()
     )
@@ -31,55 +34,61 @@ def render_page(record: SweepRecord) -> str:
         "sweep_report.html",
         record=record,
         started=started,
-        conclusions=list(map(_sentence, conclusions(record))),
-        acceptance_plots=tuple(_acceptance(record)) if record.cells else (),
-        interval_notes=list(map(_sentence, interval_notes(record))),
-        latency_plots=tuple(_latency(record)) if record.cells else (),
-        columns=tuple(COLUMNS),
-        rows=tuple(_rows(record)),
-        positions=_positions(record),
+        conclusions=conclusions(record),
+        acceptance_plots=acceptance,
+        interval_notes=interval_notes(record),
+        latency_plots=latency,
+        columns=COLUMNS,
+        rows=list(map(row, record.cells)),
         facts={**facts(record), "prompts": prompts},
-        trouble=trouble(record.cells),
+        trouble=trouble(record),
     )
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def _acceptance(cell: CellResult) -> Interval | None:
+    if cell.acceptance_ratio is None or cell.acceptance_interval is None:
+        return _value(cell.acceptance_ratio)
+    interval = cell.acceptance_interval
+    return Interval(cell.acceptance_ratio, interval.low, interval.high)
 
 
-def _acceptance(record: SweepRecord) -> Iterator[Plot]:
-    yield _plot(
-        record,
-        "Acceptance ratio",
-        lambda result: result.acceptance_ratio,
-        "acceptance ratio",
-        y_range=(0.0, 1.0),
-        intervals=True,
-    )
-    yield _plot(
-        record,
+def _value(value: float | None, scale: float = 1.0) -> Interval | None:
+    if value is None:
+        return None
+    return Interval(value * scale)
+
+
+#: Plots of the page: title, unit, the ends of the vertical axis, and the value of a
+#: cell.
+_Drawn = tuple[
+    str,
+    str,
+    tuple[float | None, float | None],
+    Callable[[CellResult], Interval | None],
+]
+_ACCEPTANCE: tuple[_Drawn, ...] = (
+    ("Acceptance ratio", "acceptance ratio", (0.0, 1.0), _acceptance),
+    (
         "Mean acceptance length",
-        lambda result: result.mean_acceptance_length,
         "tokens per draft",
-        y_range=(1.0, None),
-    )
-
-
-def _latency(record: SweepRecord) -> Iterator[Plot]:
-    yield _plot(record, "TPOT, P50", lambda r: _ms(r.tpot.p50), "ms per token")
-    yield _plot(record, "TPOT, P99", lambda r: _ms(r.tpot.p99), "ms per token")
-    yield _plot(record, "TTFT, P50", lambda r: _ms(r.ttft.p50), "ms")
-    yield _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s")
+        (1.0, None),
+        lambda cell: _value(cell.mean_acceptance_length),
+    ),
+)
+_LATENCY: tuple[_Drawn, ...] = (
+    ("TPOT, P50", "ms per token", (0, None), lambda c: _value(c.tpot.p50, 1000)),
+    ("TPOT, P99", "ms per token", (0, None), lambda c: _value(c.tpot.p99, 1000)),
+    ("TTFT, P50", "ms", (0, None), lambda c: _value(c.ttft.p50, 1000)),
+    ("Throughput", "tokens/s", (0, None), lambda c: _value(c.tokens_per_second)),
+)
 
 
 def _plot(
     record: SweepRecord,
     title: str,
-    value: Callable[[CellResult], float | None],
     unit: str,
-    y_range: tuple[float | None, float | None] = (0.0, None),
-    *,
-    intervals: bool = False,
+    y_range: tuple[float | None, float | None],
+    value: Callable[[CellResult], Interval | None],
 ) -> Plot:
     """Return a plot over temperature, or over concurrency if only that varies."""
     # Over a single temperature each line would be one point.
@@ -88,54 +97,20 @@ def _plot(
     )
     axis = "concurrency" if by_load else "temperature"
     series = []
-    descriptions = []  # for readers without the picture
     for name, cells in lines(record, axis).items():
-        points = []
-        values = []
+        points = {}
         for cell in cells:
             y = value(cell)
-            if y is None:
-                continue
-            x = float(getattr(cell, axis))
-            interval = cell.acceptance_interval
-            if intervals and interval is not None:
-                points.append(plots.Point(x, y, interval.low, interval.high))
-            else:
-                points.append(plots.Point(x, y))
-            values.append(f"{y:.3g} at {axis} {x:g}")
-        series.append(plots.Series(name, tuple(points)))
-        if values:
-            descriptions.append(f"{name}: {', '.join(values)}")
-    svg = plots.lines(
+            if y is not None:
+                points[float(getattr(cell, axis))] = y
+        series.append(plots.Series(name, points))
+    return plots.lines(
         f"{title} against {axis}",
         series,
         x_label=axis,
         y_label=unit,
-        description="; ".join(descriptions),
         y_range=y_range,
     )
-    return Plot(title, svg)
-
-
-def _positions(record: SweepRecord) -> list[list[str]]:
-    """Return the share of drafts in which each position was accepted, a row a cell;
-    empty if none was.
-    """
-    by_cell = [result.position_acceptance_ratio for result in record.cells]
-    by_position = list(zip_longest(*by_cell, fillvalue=0.0))
-    if not by_position:
-        return []
-    rows = [[result.name] for result in record.cells]
-    for ratios in by_position:
-        for row, ratio in zip(rows, ratios, strict=True):
-            row.append(f"{ratio:.3f}")
-    return rows
-
-
-def _ms(seconds: float | None) -> float | None:
-    if seconds is None:
-        return None
-    return seconds * 1000
 
 
 def lines(
@@ -145,18 +120,15 @@ def lines(
     field of a cell.
     """
     several_loads = axis != "concurrency" and len(record.setup.concurrencies) > 1
-    several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
     # Measured in the order of the flags, which need not rise.
     for cell in sorted(record.cells, key=attrgetter(axis)):
         if cell.status is Status.FAILED:
             continue
-        parts = []
-        if several_sets or not several_loads:
-            parts.append(cell.prompts)
+        name = cell.prompts
         if several_loads:
-            parts.append(f"concurrency {cell.concurrency}")
-        groups.setdefault(", ".join(parts), []).append(cell)
+            name += f", concurrency {cell.concurrency}"
+        groups.setdefault(name, []).append(cell)
     return groups
 
 
@@ -171,76 +143,80 @@ def conclusions(record: SweepRecord) -> tuple[str, ...]:
 
 
 def _conclude(cells: Sequence[CellResult]) -> str:
-    drafting = [cell for cell in cells if cell.acceptance_ratio is not None]
-    if not drafting:
+    measured: list[Interval] = []
+    texts: list[str] = []
+    for cell in cells:
+        acceptance = _acceptance(cell)
+        if acceptance is not None:
+            measured.append(acceptance)
+            texts.append(f"{acceptance.value:.2f} at {float(cell.temperature)}")
+    if not measured:
         return "nothing was drafted, so there is no acceptance"
-    first = drafting[0]
-    last = drafting[-1]
-    if first is last:
-        return f"acceptance is {_at(first)}"
-    if not _differ(first, last):
-        both = f"{_at(first)} and {_at(last)}"
-        return f"acceptance does not differ beyond chance: it is {both}"
-    verb = "falls" if _ratio(last) < _ratio(first) else "rises"
-    return f"acceptance {verb} from {_at(first)} to {_at(last)}"
-
-
-def _differ(first: CellResult, last: CellResult) -> bool:
-    a = first.acceptance_interval
-    b = last.acceptance_interval
-    gap = abs(_ratio(first) - _ratio(last))
-    if a is None or b is None:
-        return gap > 0
+    if len(measured) == 1:
+        return f"acceptance is {texts[0]}"
+    first = measured[0]
+    last = measured[-1]
     # Half-widths of independent estimates add in quadrature.
-    return gap > math.hypot((a.high - a.low) / 2, (b.high - b.low) / 2)
+    chance = math.hypot(_half_width(first), _half_width(last))
+    if abs(first.value - last.value) <= chance:
+        both = f"{texts[0]} and {texts[-1]}"
+        return f"acceptance does not differ beyond chance: it is {both}"
+    verb = "falls" if last.value < first.value else "rises"
+    return f"acceptance {verb} from {texts[0]} to {texts[-1]}"
 
 
-def _at(cell: CellResult) -> str:
-    return f"{_ratio(cell):.2f} at {float(cell.temperature)}"
+def _half_width(interval: Interval) -> float:
+    if interval.low is None or interval.high is None:
+        return 0.0
+    return (interval.high - interval.low) / 2
 
 
-def _ratio(cell: CellResult) -> float:
-    assert cell.acceptance_ratio is not None
-    return cell.acceptance_ratio
-
-
-def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
+def trouble(record: SweepRecord) -> tuple[str, ...]:
     """Return a sentence for each invalid cell, and for failed requests."""
-    sentences = []
-    for result in results:
-        if result.reasons:
-            reasons = "; ".join(result.reasons)
-            sentences.append(f"{result.name}: {result.status}: {reasons}")
-    return tuple(sentences)
+    return tuple(
+        f"{cell.name}: {cell.status}: {'; '.join(cell.reasons)}"
+        for cell in record.cells
+        if cell.reasons
+    )
 
 
-#: The columns of the table, in a terminal and on the page: the head, and the value of a
-#: cell.
-COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
-    "prompts": lambda result: result.prompts,
-    "conc.": lambda result: str(result.concurrency),
-    "temp.": lambda result: str(float(result.temperature)),
-    "acceptance": lambda result: shown(result.acceptance_ratio, LENGTH),
-    "95 % interval": lambda result: _interval(result.acceptance_interval),
-    "length": lambda result: shown(result.mean_acceptance_length, LENGTH),
-    "TTFT P50": lambda result: milliseconds(result.ttft.p50),
-    "TPOT P50": lambda result: milliseconds(result.tpot.p50),
-    "TPOT P99": lambda result: milliseconds(result.tpot.p99),
-    "tok/s": lambda result: shown(result.tokens_per_second, "{:.1f}"),
-    "errors": lambda result: str(result.errors),
-    "status": lambda result: result.status.value,
-}
+#: The columns of the table, in a terminal and on the page.
+COLUMNS = (
+    "prompts",
+    "conc.",
+    "temp.",
+    "acceptance",
+    "95 % interval",
+    "length",
+    "TTFT P50",
+    "TPOT P50",
+    "TPOT P99",
+    "tok/s",
+    "errors",
+    "status",
+)
 
 
-def _interval(interval: ClusterInterval | None) -> str:
-    if interval is None:
-        return DASH
-    return f"{interval.low:.2f} to {interval.high:.2f}"
-
-
-def _rows(record: SweepRecord) -> Iterator[list[str]]:
-    for result in record.cells:
-        yield [cell(result) for cell in COLUMNS.values()]
+def row(cell: CellResult) -> list[str]:
+    """Return a cell in these columns."""
+    interval = DASH
+    if cell.acceptance_interval is not None:
+        ends = cell.acceptance_interval
+        interval = f"{ends.low:.2f} to {ends.high:.2f}"
+    return [
+        cell.prompts,
+        str(cell.concurrency),
+        str(float(cell.temperature)),
+        length(cell.acceptance_ratio),
+        interval,
+        length(cell.mean_acceptance_length),
+        milliseconds(cell.ttft.p50),
+        milliseconds(cell.tpot.p50),
+        milliseconds(cell.tpot.p99),
+        shown(cell.tokens_per_second, "{:.1f}"),
+        str(cell.errors),
+        cell.status,
+    ]
 
 
 def facts(record: SweepRecord) -> dict[str, str]:
@@ -270,8 +246,8 @@ def render(record: SweepRecord) -> str:
     if not record.cells:
         report.append("no cell was measured")
         return "\n".join(map(printable, report))
-    report += table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent="")
-    notes = (*interval_notes(record), *trouble(record.cells))
+    report += table(COLUMNS, map(row, record.cells), ("prompts", "status"), indent="")
+    notes = (*interval_notes(record), *trouble(record))
     for texts in (notes, conclusions(record)):
         report.append("")
         for text in texts:
@@ -313,7 +289,4 @@ def milliseconds(seconds: float | None) -> str:
 
 def document(record: SweepRecord) -> dict[str, Any]:
     """Return the record as plain objects, with the conclusions."""
-    return {
-        **msgspec.json.decode(msgspec.json.encode(record)),
-        "conclusions": list(conclusions(record)),
-    }
+    return {**msgspec.to_builtins(record), "conclusions": conclusions(record)}

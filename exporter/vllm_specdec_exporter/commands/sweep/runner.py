@@ -4,6 +4,7 @@ line for each.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -20,7 +21,6 @@ from . import record as recordfile
 from .cell import cell_result, send
 from .client import (
     Client,
-    CounterReader,
     Endpoint,
     Unreachable,
     between,
@@ -30,6 +30,9 @@ from .client import (
 )
 from .grid import Cell, SweepPlan
 from .record import CellResult, ServerIdentity, Status, SweepRecord, settings_of
+
+#: Why a sweep stopped that was interrupted.
+INTERRUPTED = "interrupted"
 
 
 class OtherTraffic(Exception):  # noqa: N818 - it names the fault
@@ -60,13 +63,11 @@ async def run_sweep(
     *,
     directory: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
-    recorded: Callable[[SweepRecord], None] = lambda _: None,
 ) -> SweepOutcome:
     """Measure every cell of `plan`; each updates `sweep.json` in `directory`, if that
-    is given.
+    is given. Cancelled while it measures, it returns what is measured.
 
-    `say` gets lines on the progress, `recorded` the record at the start and after each
-    cell.
+    `say` gets lines on the progress.
 
     Raises:
         Unreachable: the server cannot be measured.
@@ -74,35 +75,24 @@ async def run_sweep(
         ConfigError: the plan does not fit the server, or the directory has a sweep
             already.
     """
-
-    def keep(record: SweepRecord) -> None:
-        if directory is not None:
-            write_file("--out", directory / recordfile.FILE, recordfile.encode(record))
-        recorded(record)
-
     async with AsyncExitStack() as stack:
         upstream = Upstream(endpoint.target, endpoint.metrics)
         stack.push_async_callback(upstream.close)
         session = await stack.enter_async_context(endpoint.open())
-        counters = CounterReader(upstream)
-        server = await identify_server(endpoint.target.name, counters, plan.model)
+        server = await identify_server(endpoint.target.name, upstream, plan.model)
         sweep = _Sweep(
             # The API needs the name in each request, also of an only model.
             plan=replace(plan, model=server.model),
             server=server,
-            client=Client(
-                session,
-                endpoint.base,
-                server_name=endpoint.upstream.server_name,
-                timeout=plan.request_timeout,
-            ),
-            counters=counters,
+            client=Client(endpoint, session, plan.request_timeout),
+            metrics=upstream,
+            directory=directory,
             say=say,
         )
         await sweep.check()
         if directory is not None:
             recordfile.prepare(directory)
-        return await sweep.run(keep)
+        return await sweep.run()
 
 
 class _Sweep(Struct, frozen=True):
@@ -111,7 +101,8 @@ class _Sweep(Struct, frozen=True):
     plan: SweepPlan
     server: ServerIdentity
     client: Client
-    counters: CounterReader
+    metrics: Upstream
+    directory: Path | None
     say: Callable[[str], None]
 
     async def check(self) -> None:
@@ -120,7 +111,7 @@ class _Sweep(Struct, frozen=True):
         watch = self.plan.watch
         allowed = self.plan.allow_other_traffic
         try:
-            sample, traffic = await self.counters.rest(quiet=watch, limit=watch)
+            sample, traffic = await timing.rest(self.metrics, quiet=watch, limit=watch)
         except PollError as error:
             raise Unreachable(f"{name} cannot be measured: {error}") from error
         if traffic and not allowed:
@@ -138,32 +129,39 @@ class _Sweep(Struct, frozen=True):
             )
         await check_requests(self.client, self.plan)
 
-    async def run(self, keep: Callable[[SweepRecord], None]) -> SweepOutcome:
-        """Measure all cells; `keep` gets each record."""
+    async def run(self) -> SweepOutcome:
+        """Measure all cells."""
         cells = self.plan.cells()
         requests = self.plan.warm_up()
         record = SweepRecord(self.server, settings_of(self.plan))
         # before the first cell, so that a directory without write access ends it early
-        keep(record)
+        self._keep(record)
         self.say(f"{len(cells)} cells")
         self.say(f"warming up with {len(requests)} short requests")
-        await send(self.client, requests, max(self.plan.concurrencies))
-        started = time.monotonic()
         # Each cell is kept at once: an interruption loses no more than one.
-        for cell in cells:
-            try:
+        try:
+            await send(self.client, requests, max(self.plan.concurrencies))
+            started = time.monotonic()
+            for cell in cells:
                 result = await self._measure(cell)
-            except _Stopped as stop:
-                return SweepOutcome(record, str(stop))
-            record = replace(record, cells=(*record.cells, result))
-            keep(record)
-            seconds = time.monotonic() - started
-            self.say(progress_line(record.cells, len(cells), seconds))
-            if result.status is Status.DISTURBED and not self.plan.allow_other_traffic:
-                reasons = "; ".join(result.reasons)
-                why = f"other traffic disturbed {cell.name}: {reasons}"
-                return SweepOutcome(record, why)
+                record = replace(record, cells=(*record.cells, result))
+                self._keep(record)
+                seconds = time.monotonic() - started
+                self.say(progress_line(record.cells, len(cells), seconds))
+                disturbed = result.status is Status.DISTURBED
+                if disturbed and not self.plan.allow_other_traffic:
+                    reasons = "; ".join(result.reasons)
+                    raise _Stopped(f"other traffic disturbed {cell.name}: {reasons}")
+        except _Stopped as stop:
+            return SweepOutcome(record, str(stop))
+        except asyncio.CancelledError:
+            return SweepOutcome(record, INTERRUPTED)
         return SweepOutcome(record)
+
+    def _keep(self, record: SweepRecord) -> None:
+        if self.directory is not None:
+            file = self.directory / recordfile.FILE
+            write_file("--out", file, recordfile.encode(record))
 
     async def _measure(self, cell: Cell) -> CellResult:
         plan = self.plan
@@ -172,7 +170,9 @@ class _Sweep(Struct, frozen=True):
         if plan.allow_other_traffic:
             limit = timing.MAX_BUSY_REST
         try:
-            first, traffic = await self.counters.rest(quiet=timing.QUIET, limit=limit)
+            first, traffic = await timing.rest(
+                self.metrics, quiet=timing.QUIET, limit=limit
+            )
             if traffic and not plan.allow_other_traffic:
                 raise _Stopped(f"others use the server: {traffic} before {cell.name}")
             requests = plan.requests_of(cell)
@@ -180,8 +180,8 @@ class _Sweep(Struct, frozen=True):
                 self.client, requests, cell.concurrency, waves=plan.waves
             )
             tokens = sum(answer.completion_tokens for answer in answers)
-            last, traffic = await self.counters.rest(
-                first, tokens, quiet=timing.QUIET, limit=limit
+            last, traffic = await timing.rest(
+                self.metrics, first, tokens, quiet=timing.QUIET, limit=limit
             )
         except PollError as error:
             why = f"the server's counters cannot be read any more: {error}"

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...per_request.exchange import MAX_EVENT, EventSizeError, EventSplitter, data_of
-from ...per_request.observation import DraftRecord
 from ...per_request.openai_api import UnreadableError, read_response
+from ...per_request.records import DraftRecord
 
 #: Characters of a server's error message: what a line of a terminal report can hold.
 _MAX_MESSAGE = 300

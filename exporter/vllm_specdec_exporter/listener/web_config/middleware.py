@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ...observe.result import Reload
-from ...per_request.observation import PUSH_PATH
+from ...per_request.routes import PUSH_PATH
 from ...runtime import logs
 from ...runtime.daemon_threads import in_daemon_thread
 from ..connection_limits import PROBES, ConnectionLimiter, peer_key

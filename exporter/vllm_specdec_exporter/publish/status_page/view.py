@@ -120,12 +120,12 @@ class View(Struct, frozen=True):
             return None
         # Two bases differ by more than a trend.
         if self.engine.payoff.basis is Basis.MEASURED:
-            speedup = newest.measured.speedup
-        elif newest.estimate.speedup is None:
-            speedup = None
+            speedup = newest.measured.interval
         else:
-            speedup = newest.estimate.of_all(newest.coverage_ratio)[0]
-        return _trend(newest, speedup, self.engine.payoff.speedup)
+            speedup = newest.estimate.of_all_tokens(newest.coverage_ratio)
+        if speedup is None:
+            return None
+        return _trend(newest, speedup.value, self.engine.payoff.speedup)
 
     @property
     def length_trend(self) -> Trend | None:

@@ -22,9 +22,10 @@ from typing import Any
 import httptools
 from msgspec import Struct, field
 
-from ...per_request.exchange import MAX_LACKING, SMALL, Exchange
+from ...per_request.exchange import Exchange, TinyPieces
 from ...per_request.grouping import Classification
-from ...per_request.observation import Observation, lacks_record
+from ...per_request.observation import Observation
+from ...per_request.routes import lacks_record
 from ...runtime import logs
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
@@ -90,10 +91,8 @@ class Observer:
 
     def __init__(self, context: ObservationContext) -> None:
         self._context = context
-        self._requests: _Parser | None = _Parser(
-            _RequestCallbacks(self), httptools.HttpRequestParser
-        )
-        self._responses: _Parser | None = None
+        self._requests: _RequestParser | None = _RequestParser(self)
+        self._responses: _ResponseParser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
         self._head_only = False
@@ -122,7 +121,7 @@ class Observer:
         if not self.blind and self._responses is not None:
             self._feed(self._responses, data)
 
-    def _feed(self, parser: _Parser, data: bytes) -> None:
+    def _feed(self, parser: _MessageParser, data: bytes) -> None:
         try:
             followed = parser.feed(data)
         except httptools.HttpParserCallbackError:
@@ -193,9 +192,7 @@ class Observer:
         self._head_only = method == "HEAD"
         self._until_end = False
         # A new parser: after HEAD, the last one still expects the announced body.
-        self._responses = _Parser(
-            _ResponseCallbacks(self), httptools.HttpResponseParser
-        )
+        self._responses = _ResponseParser(self)
         if observable:
             self._exchange = Exchange(path, headers, self._context.classification)
 
@@ -285,55 +282,43 @@ def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -
             observer.failed(error)
 
 
-class _Parser:
-    """A parser of httptools with limits on tiny chunks, and on heads, trailers and
-    lines between chunks.
+class _MessageParser:
+    """A parser of httptools that calls this object, with limits on tiny chunks, and on
+    heads, trailers and lines between chunks.
     """
 
-    def __init__(self, callbacks: _Callbacks, parser: Callable[[object], Any]) -> None:
-        self._callbacks = callbacks
-        self._parser = self._callbacks.parser = parser(self._callbacks)
-
-    def feed(self, data: bytes) -> bool:
-        """Parse bytes; return whether the limits hold.
-
-        httptools joins the pieces of a name, a value or a path, which takes quadratic
-        time without a limit.
-        """
-        callbacks = self._callbacks
-        if len(data) <= MAX_HEAD:
-            callbacks.collected += len(data)
-            self._parser.feed_data(data)
-            return callbacks.collected <= MAX_HEAD
-        return all(
-            self.feed(data[start : start + MAX_HEAD])
-            for start in range(0, len(data), MAX_HEAD)
-        )
-
-
-class _Callbacks:
-    """Callbacks of httptools that both parsers use; `pass_on` gets the pieces of a
-    body.
-
-    Attributes:
-        parser: the parser that calls.
-        collected: bytes since the last end of a head, piece of a body or end of a
-            message; too many after many tiny pieces.
-    """
-
-    def __init__(self, observer: Observer, pass_on: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        parser: Callable[[object], Any],
+        pass_on: Callable[[bytes], None],
+    ) -> None:
         self._observer = observer
-        self._pass_on = pass_on
+        self._parser = parser(self)
+        self._pass_on = pass_on  # gets the pieces of a body
         self._headers: dict[str, str] = {}
         self._also_kept: frozenset[str] = frozenset()
-        self.parser: Any = None
-        self.collected = 0
-        self._lacking = 0
+        #: Bytes since the last end of a head, piece of a body or end of a message.
+        self._collected = 0
+        self._chunks = TinyPieces()
+        self._has_tiny_chunks = False
+
+    def feed(self, data: bytes) -> bool:
+        """Parse bytes; return whether the limits hold."""
+        # httptools joins the pieces of a name, a value or a path, which takes quadratic
+        # time without a limit. It is checked as often as it could be exceeded.
+        for start in range(0, len(data), MAX_HEAD):
+            piece = data[start : start + MAX_HEAD]
+            self._collected += len(piece)
+            self._parser.feed_data(piece)
+            if self._collected > MAX_HEAD or self._has_tiny_chunks:
+                return False
+        return True
 
     def on_message_begin(self) -> None:
         self._also_kept = self._observer.classification.headers
         self._headers = {}
-        self._lacking = 0
+        self._chunks = TinyPieces()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         key = name.decode("latin-1").lower()
@@ -341,27 +326,25 @@ class _Callbacks:
             self._headers[key] = value.decode("latin-1")
 
     def on_body(self, data: bytes) -> None:
-        self.collected = 0
-        if len(data) < SMALL or self._lacking:
-            self._lacking = max(0, self._lacking + SMALL - len(data))
-            # Each chunk costs some microseconds, however small it is.
-            if self._lacking > MAX_LACKING:
-                self.collected = MAX_HEAD + 1
+        self._collected = 0
+        self._has_tiny_chunks = not self._chunks.are_few(1, len(data))
         self._pass_on(data)
 
 
-class _RequestCallbacks(_Callbacks):
+class _RequestParser(_MessageParser):
     def __init__(self, observer: Observer) -> None:
-        super().__init__(observer, observer.request_data)
+        super().__init__(
+            observer, httptools.HttpRequestParser, pass_on=observer.request_data
+        )
         self._path = b""
 
     def on_url(self, url: bytes) -> None:
         self._path += url
 
     def on_headers_complete(self) -> None:
-        self.collected = 0
-        method = self.parser.get_method().decode("latin-1")
-        upgrades = self.parser.should_upgrade()
+        self._collected = 0
+        method = self._parser.get_method().decode("latin-1")
+        upgrades = self._parser.should_upgrade()
         self._observer.begin_request(
             method, self._path.decode("latin-1"), self._headers, upgrades=upgrades
         )
@@ -369,19 +352,22 @@ class _RequestCallbacks(_Callbacks):
         self._path = b""
 
     def on_message_complete(self) -> None:
-        self.collected = 0
+        self._collected = 0
         self._observer.end_request()
 
 
-class _ResponseCallbacks(_Callbacks):
+class _ResponseParser(_MessageParser):
     def __init__(self, observer: Observer) -> None:
-        super().__init__(observer, observer.response_data)
+        super().__init__(
+            observer, httptools.HttpResponseParser, pass_on=observer.response_data
+        )
+        self._status = 0
 
     def on_headers_complete(self) -> None:
-        self.collected = 0
-        self._status = self.parser.get_status_code()
+        self._collected = 0
+        self._status = self._parser.get_status_code()
         self._observer.begin_response(self._status, self._headers)
 
     def on_message_complete(self) -> None:
-        self.collected = 0
+        self._collected = 0
         self._observer.end_response(self._status)

@@ -10,8 +10,10 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, cast
 
+from ...upstream.connection import tls_cause
 from .observer import ObservationContext, Observer, call_safely
 
 Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
@@ -89,6 +91,7 @@ ERRORS = {
     "reset": "the connection was closed while it was established",
     "tls": "the TLS handshake failed",
     "timeout": "no connection within 10 seconds",
+    "internal": "a defect of the tap; its log has the traceback",
 }
 
 #: Time between the end of the responses and closing, for a client that is still
@@ -98,11 +101,20 @@ _REFUSED = f"[Errno {errno.ECONNREFUSED}]"
 
 
 class UpstreamError(Exception):
-    """Connecting to the server failed; `reason` is a key of `ERRORS`."""
+    """Connecting to the server failed.
 
-    def __init__(self, reason: str) -> None:
+    Its text is for the client; `cause` is for the log, because it may name addresses
+    and certificates of the operator.
+
+    Attributes:
+        reason: a key of `ERRORS`.
+        cause: what failed, in the words of the library.
+    """
+
+    def __init__(self, reason: str, cause: str) -> None:
         super().__init__(ERRORS[reason])
         self.reason = reason
+        self.cause = cause
 
 
 class ClientSide(RelayEnd):
@@ -111,7 +123,7 @@ class ClientSide(RelayEnd):
     Args:
         connect: connects a `ServerSide` to the server; raises `UpstreamError`.
         context: shared state of the observers.
-        count_error: receives the reason of a failed connection to the server.
+        count_error: receives the error of a failed connection to the server.
         opened: called when the connection is established, with TLS after the handshake.
         closed: called when it has ended.
     """
@@ -120,7 +132,7 @@ class ClientSide(RelayEnd):
         self,
         connect: Connect,
         context: ObservationContext,
-        count_error: Callable[[str], None],
+        count_error: Callable[[UpstreamError], None],
         opened: Callable[[ClientSide], None],
         closed: Callable[[ClientSide], None],
     ) -> None:
@@ -196,8 +208,7 @@ class ClientSide(RelayEnd):
         try:
             await self._connect(server)
         except UpstreamError as error:
-            self._count_error(error.reason)
-            self._refuse(error)
+            self.refuse(error)
             return
         finally:
             self._connecting = None
@@ -214,7 +225,9 @@ class ClientSide(RelayEnd):
         elif not server.full:
             self.transport.resume_reading()
 
-    def _refuse(self, error: UpstreamError) -> None:
+    def refuse(self, error: UpstreamError) -> None:
+        """Count an error of the server's connection, and respond with it."""
+        self._count_error(error)
         if self.transport is None:
             return
         begun = b"".join(self._pending).lstrip(b"\r\n")
@@ -273,10 +286,12 @@ class ServerSide(RelayEnd):
     def __init__(self, client: ClientSide) -> None:
         super().__init__()
         self._client = client
+        self._has_responded = False
         self.peer = client
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes of the server on to the client."""
+        self._has_responded = True
         self._client.response(data)
 
     def eof_received(self) -> bool:
@@ -290,34 +305,41 @@ class ServerSide(RelayEnd):
         """Close the client's connection in the same way."""
         self.transport = None
         call_safely(self._client.observer, self._client.observer.closed)
-        self._client.end(error)
+        if isinstance(error, ssl.SSLError) and not self._has_responded:
+            # TLS 1.3: the server rejects our certificate after our own handshake.
+            self._client.refuse(connection_error(error))
+        else:
+            self._client.end(error)
 
 
-def translate(error: BaseException) -> UpstreamError:
-    """Return the reason of a failed connection to the server."""
+def connection_error(error: OSError | UnicodeError) -> UpstreamError:
+    """Return why a connection to the server failed."""
     if isinstance(error, ssl.SSLError):
-        return UpstreamError("tls")
+        return UpstreamError("tls", tls_cause(error))
+    cause = str(error)
     if isinstance(error, TimeoutError):
-        return UpstreamError("timeout")
+        return UpstreamError("timeout", cause)
     # For a host with several addresses, asyncio has the errors only as text.
     is_refused = isinstance(error, ConnectionRefusedError | FileNotFoundError)
-    if is_refused or _REFUSED in str(error):
-        return UpstreamError("refused")
+    if is_refused or _REFUSED in cause:
+        return UpstreamError("refused", cause)
     if isinstance(error, ConnectionError):
-        return UpstreamError("reset")
-    return UpstreamError("unreachable")
+        return UpstreamError("reset", cause)
+    return UpstreamError("unreachable", cause)
 
 
 def _refusal(error: UpstreamError, request: bytes) -> bytes:
-    """Return the response with status 502, in the error format of the API."""
-    reason = {
-        "message": f"the server cannot be reached: {error}",
-        "type": "bad_gateway",
-        "code": 502,
-    }
+    """Return the response with the error, in the format of the API."""
+    status = HTTPStatus.BAD_GATEWAY
+    message = f"the server cannot be reached: {error}"
+    if error.reason == "internal":
+        # The server may be healthy, so it is not what failed.
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        message = f"the request was not relayed: {error}"
+    reason = {"message": message, "type": status.name.lower(), "code": status.value}
     body = json.dumps({"error": reason}).encode() + b"\n"
     head = (
-        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     ).encode()
     # Of a request, perhaps only a few bytes have arrived.

@@ -24,7 +24,7 @@ from ...settings.request_options import TapConfig
 from ...upstream.connection import ReloadedTLS, UpstreamConfig, UpstreamTLS, client_tls
 from ...upstream.discovery import Resolver
 from .observer import ObservationContext
-from .relay import ERRORS, ClientSide, ServerSide, translate
+from .relay import ERRORS, ClientSide, ServerSide, UpstreamError, connection_error
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
@@ -152,8 +152,13 @@ class Tap:
                     await loop.create_unix_connection(lambda: server, target.socket)
                 else:
                     await self._connect_tcp(server)
-        except Exception as error:  # the client gets a response in any case
-            raise translate(error) from error
+        except (OSError, UnicodeError) as error:
+            raise connection_error(error) from error
+        except UpstreamError:
+            raise
+        except Exception as error:  # a bug, but the client gets a response
+            cause = f"{type(error).__name__}: {error}"
+            raise UpstreamError("internal", cause) from error
         self._last_error = ""
 
     async def _connect_tcp(self, server: ServerSide) -> None:
@@ -167,23 +172,37 @@ class Tap:
             await self._resolver.addresses(host, port),
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
         )
-        # With a socket of ours: asyncio would resolve the name in a thread that delays
-        # the end of the process.
-        await asyncio.get_running_loop().create_connection(
-            lambda: server, sock=connected, ssl=context, server_hostname=name
-        )
-
-    def _count_error(self, reason: str) -> None:
-        self._errors[reason] += 1
-        if reason != self._last_error:
-            self._last_error = reason
-            logs.log(
-                logging.WARNING,
-                "tap cannot reach the server",
-                server=self.config.upstream.name,
-                reason=reason,
-                error=ERRORS[reason],
+        try:
+            # With a socket of ours: asyncio would resolve the name in a thread that
+            # delays the end of the process.
+            await asyncio.get_running_loop().create_connection(
+                lambda: server, sock=connected, ssl=context, server_hostname=name
             )
+        except ConnectionError as error:
+            if context is None:
+                raise
+            # The address was reached: only the handshake is left.
+            cause = f"the server closed the connection: {error}".removesuffix(": ")
+            raise UpstreamError("tls", cause) from error
+
+    def _count_error(self, error: UpstreamError) -> None:
+        self._errors[error.reason] += 1
+        if error.reason == self._last_error:
+            return
+        self._last_error = error.reason
+        fields = {
+            "server": self.config.upstream.name,
+            "reason": error.reason,
+            "error": f"{error}: {error.cause}".removesuffix(": "),
+        }
+        if error.reason == "internal":
+            logs.LOGGER.error(
+                "tap failed unexpectedly",
+                exc_info=error.__cause__,
+                extra={"fields": fields},
+            )
+        else:
+            logs.log(logging.WARNING, "tap cannot reach the server", **fields)
 
     async def open(self) -> None:
         """Listen, or raise OSError."""

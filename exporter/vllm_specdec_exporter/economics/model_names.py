@@ -1,0 +1,148 @@
+"""Models as operators write them and as servers name them: ``30B-A3B:fp8``,
+``Qwen3-30B-A3B-FP8``.
+"""
+
+import re
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from .model import HEAD_SIZE, Model, from_parameters
+from .sizes import BF16, PRECISIONS, parse_parameters, parse_precision
+
+
+def parse_model(text: str) -> Model:
+    """Return the model of ``70B``, ``8B:fp8`` or ``30B-A3B:int4``, by default in BF16.
+
+    ValueError for anything else.
+    """
+    size, _, precision = text.partition(":")
+    total, _, active = size.replace("-a", "-A").partition("-A")
+    stored = BF16
+    if precision:
+        stored = parse_precision(precision)
+    parameters = parse_parameters(total)
+    if not active:
+        return from_parameters(parameters, stored)
+    active_parameters = parse_parameters(active)
+    if active_parameters > parameters:
+        raise ValueError(f"a token cannot pass through {active} of {total} parameters")
+    return from_parameters(parameters, stored, active_parameters)
+
+
+def with_details(model: Model, details: str) -> Model:
+    """Return `model` with dimensions as given:
+    ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
+
+    Heads are of size 128. A model with an architecture has all dimensions but `kv`.
+    Raises ValueError for an unknown dimension, or one that contradicts the model.
+    """
+    for pair in details.split(","):
+        name, _, value = pair.strip().partition("=")
+        if model.architecture is not None and name in ("layers", "kv-heads", "experts"):
+            raise ValueError(
+                f"{name} contradicts the config.json, which has it; allowed: kv"
+            )
+        match name:
+            case "layers":
+                layers = _count(pair, value)
+                kv_values = model.kv_values * layers / model.layers
+                model = replace(model, layers=layers, kv_values=kv_values)
+            case "kv-heads":
+                heads = _count(pair, value)
+                kv_values = model.layers * 2 * heads * HEAD_SIZE
+                model = replace(model, kv_heads=heads, kv_values=kv_values)
+            case "experts":
+                used, _, experts = value.partition("/")
+                model = _with_experts(
+                    model, pair, _count(pair, used), _count(pair, experts)
+                )
+            case "kv":
+                stored = parse_precision(value)
+                model = replace(model, kv_bytes=stored.bytes_per_parameter)
+            case _:
+                raise ValueError(
+                    f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, "
+                    "experts=USED/ALL, kv=PRECISION"
+                )
+    return model
+
+
+def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
+    if not model.routed_parameters:
+        raise ValueError(
+            f"{pair} contradicts the size, which is that of a dense model; say it as "
+            "30B-A3B"
+        )
+    if used >= experts:
+        raise ValueError(f"{pair}: allowed: fewer experts in use than there are")
+    # The parameters in experts follow from both sizes:
+    # all - active = routed * (1 - used / experts).
+    inactive = model.parameters - model.multiplied_parameters
+    routed = min(model.parameters, inactive / (1 - used / experts))
+    return replace(model, routed_parameters=routed, experts=experts, used=used)
+
+
+def _count(pair: str, text: str) -> int:
+    number = 0
+    if text.isdecimal():
+        number = int(text)
+    if not 1 <= number <= 100_000:
+        raise ValueError(f"{pair}: allowed: whole numbers from 1 up")
+    return number
+
+
+#: Families whose names have all parameters, of which a token passes through every one.
+_DENSE = re.compile(
+    r"(llama-?[23]|qwen-?2\.5|qwen3-(0\.6|1\.7|4|8|14|32)b|gemma-?[123]?-|mistral-7b"
+    r"|phi-|smollm|opt-|granite-3)",
+    re.IGNORECASE,
+)
+_ACTIVE = re.compile(r"[-_]A(\d+(?:\.\d+)?)B\b", re.IGNORECASE)
+#: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1),
+#: ``Qwen2.5-0.5B``.
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
+_PRECISIONS = (
+    (re.compile(r"nvfp4|mxfp4|fp4", re.IGNORECASE), "fp4"),
+    (re.compile(r"awq|gptq|int4|w4a16|4bit", re.IGNORECASE), "int4"),
+    (re.compile(r"fp8", re.IGNORECASE), "fp8"),
+    (re.compile(r"int8|w8a8", re.IGNORECASE), "int8"),
+)
+
+
+@lru_cache(maxsize=256)
+def size_in_name(name: str) -> float | None:
+    """Return the parameters in a model's name, the first number with B or M: 70e9 of
+    ``Llama-3.1-70B``.
+
+    Of a mixture of experts such as ``Qwen3-30B-A3B``, it is the total. ``None`` without
+    such a number.
+    """
+    match = _SIZE.search(name.rpartition("/")[2])
+    if match is None:
+        return None
+    unit = 1e6
+    if match[2] in "bB":
+        unit = 1e9
+    return float(match[1]) * unit
+
+
+@lru_cache(maxsize=256)
+def model_in_name(name: str) -> Model | None:
+    """Return the model of a served name, ``None`` if the name is ambiguous.
+
+    `Qwen3-30B-A3B-FP8` has all parameters and the active ones. `Llama-3.1-70B` is
+    enough because the family is dense. `gpt-oss-120b` is not: it is a mixture of
+    experts, and its name has no second number.
+    """
+    parameters = size_in_name(name)
+    name = name.rpartition("/")[2]
+    active = _ACTIVE.search(name)
+    if parameters is None or (active is None and not _DENSE.search(name)):
+        return None
+    matching = (stored for pattern, stored in _PRECISIONS if pattern.search(name))
+    precision = PRECISIONS[next(matching, "bf16")]
+    active_parameters: float | None = None
+    if active:
+        active_parameters = float(active[1]) * 1e9
+    return from_parameters(parameters, precision, active_parameters)
