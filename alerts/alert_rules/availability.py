@@ -150,8 +150,8 @@ def _lost() -> tuple[Alert, ...]:
             action=_RESTART,
             why=(
                 "Page: all are down, or each was down within five minutes and for "
-                "most of half an hour, and fewer answered more than once, as of one "
-                "that restarts again and again. Only while vLLM's own series are "
+                "most of half an hour while the number of those that answer fell more "
+                "than once, as in a crash loop. Only while vLLM's own series are "
                 "scraped: a host that is "
                 "off, or a namespace that is scaled to zero, harms nobody. Without "
                 "them, ExporterDown is a ticket."
