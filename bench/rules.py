@@ -175,8 +175,8 @@ def _evaluations(url: str) -> float:
     """Return how often the counted group was evaluated; Prometheus leaves out some
     where one takes long.
 
-    Only by Prometheus's own metrics: its list of rules costs it as much as evaluating
-    some of them, and would be counted with them.
+    By its own metrics alone: to list the rules costs Prometheus about as much as to
+    evaluate some, and would be counted as theirs.
     """
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         lines = answer.read().decode().splitlines()

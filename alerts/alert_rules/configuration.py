@@ -91,7 +91,7 @@ def _lacks() -> Record:
         # As of an exporter that is older than the rules.
         "the_state_of_its_engines": f"({info} unless on ({s.TARGET}) {judged})",
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
-        "the_name_of_the_model": (f"({nameless} and on ({s.POD}) {_NAMED})"),
+        "the_name_of_the_model": f"({nameless} and on ({s.POD}) {_NAMED})",
         "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": (
             f"({_RENAMED})"
         ),
