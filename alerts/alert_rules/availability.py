@@ -29,9 +29,10 @@ def _flaps(up: str, times: int) -> str:
     return f"(resets({up}[30m]) >= {times} and avg_over_time({up}[30m]) < 0.75)"
 
 
+#: How many exporters of a namespace answer; absent if none is a scrape target.
+_ANSWERING = "namespace:vllm_specdec_exporters_up:count"
 #: How many exporters a namespace had when last scraped, within a time.
-_EXPORTERS = "namespace:vllm_specdec_exporters:count"
-_HAD = f"last_over_time({_EXPORTERS}"
+_HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
 
 
 def groups() -> tuple[Group, ...]:
@@ -62,6 +63,11 @@ def _records() -> Iterator[Record]:
             "that the time of the last successful one has not changed for five "
             "minutes."
         ),
+    )
+    yield Record(
+        _ANSWERING,
+        f"sum by ({s.NAMESPACE}) ({s.UP})",
+        why="Exporters that answer Prometheus; absent where none is a scrape target.",
     )
 
 
@@ -124,13 +130,13 @@ def _lost() -> tuple[Alert, ...]:
         _monitoring_lost(
             labels={"reason": "down"},
             expr=(
-                f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
+                f"({_ANSWERING} == 0\n"
                 f"  or max by ({s.NAMESPACE}) (\n"
                 f"    min_over_time({s.UP}[5m])\n"
                 f"    + (avg_over_time({s.UP}[30m]) >= bool 0.5)\n"
                 f"    and {s.UP}\n"
                 f"  ) == 0\n"
-                f"  and max by ({s.NAMESPACE}) (resets({s.UP}[30m])) > 1)\n"
+                f"  and resets({_ANSWERING}[30m]) > 1)\n"
                 f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
@@ -144,8 +150,9 @@ def _lost() -> tuple[Alert, ...]:
             action=_RESTART,
             why=(
                 "Page: all are down, or each was down within five minutes and for "
-                "most of half an hour, and more than once, as one that restarts again "
-                "and again. Only while vLLM's own series are scraped: a host that is "
+                "most of half an hour while the number of those that answer fell more "
+                "than once, as in a crash loop. Only while vLLM's own series are "
+                "scraped: a host that is "
                 "off, or a namespace that is scaled to zero, harms nobody. Without "
                 "them, ExporterDown is a ticket."
             ),
@@ -158,8 +165,8 @@ def _lost() -> tuple[Alert, ...]:
         _monitoring_lost(
             labels={"reason": "cluster"},
             expr=(
-                f"count by ({CLUSTER}) ({_EXPORTERS}) > 1\n"
-                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\n"
+                f"count by ({CLUSTER}) ({_ANSWERING}) > 1\n"
+                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({_ANSWERING}) == 0)\n"
                 f"and on ({CLUSTER}) {_SERVES}"
             ),
             hold="5m",
@@ -182,8 +189,9 @@ def _lost() -> tuple[Alert, ...]:
         _monitoring_lost(
             labels={"reason": "absent"},
             expr=(
-                f"group by ({s.NAMESPACE}) ({_SERVES})\nunless on ({s.NAMESPACE}) "
-                f"{s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])"
+                f"group by ({s.NAMESPACE}) ({_SERVES})\n"
+                f"unless on ({s.NAMESPACE}) {_ANSWERING}\n"
+                f"and on ({s.NAMESPACE}) {_HAD}[7d])"
             ),
             hold="10m",
             summary=(
@@ -203,8 +211,9 @@ def _lost() -> tuple[Alert, ...]:
         _monitoring_lost(
             labels={"reason": "absent"},
             expr=(
-                f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on "
-                f"({s.NAMESPACE}) {_SERVES}"
+                f"{_HAD}[1d])\n"
+                f"unless on ({s.NAMESPACE}) {_ANSWERING}\n"
+                f"unless on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="1h",
             summary="The exporters of a namespace are no longer scraped.",

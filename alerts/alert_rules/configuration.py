@@ -73,39 +73,27 @@ def _sidecar_missing() -> Alert:
 
 def _lacks() -> Record:
     info, active, judged = (
-        f"max by ({s.TARGET}) (last_over_time(vllm_specdec_{each}[{s.LOOK_BACK}]))"
+        f"last_over_time(vllm_specdec_{each}[{s.LOOK_BACK}])"
         for each in ("info", 'activity{state="active"}', "state_code")
     )
     # Those of models are counted where the rules have them: reading them again from
     # each exporter would be the dearest of all rules.
     of_models = f"count by ({s.MODEL}) ({s.THRESHOLD}) == {len(THRESHOLDS)}"
-    models = (
-        f"max by ({s.TARGET}, model_name) "
-        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))"
-    )
     names = "|".join(_OF_TARGETS)
-    there = (
-        f"count by ({s.TARGET}) "
-        f'(last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{s.LOOK_BACK}]))'
-    )
-    nameless = (
-        active.replace('"active"', '"active",model_name="",pod!=""')
-        .replace(f"max by ({s.TARGET})", "")
-        .strip()
-    )
+    of_targets = f'vllm_specdec_threshold{{threshold=~"{names}"}}'
+    there = f"count by ({s.TARGET}) (last_over_time({of_targets}[{s.LOOK_BACK}]))"
+    nameless = active.replace('"active"', '"active",model_name="",pod!=""')
     lack = {
         "some_of_its_thresholds": (
-            f"({info} unless {there} == {len(_OF_TARGETS)} "
-            f"or {models} unless on ({s.MODEL}) ({of_models}))"
+            f"({info} unless on ({s.TARGET}) ({there} == {len(_OF_TARGETS)}) "
+            f"or {info} unless on ({s.MODEL}) ({of_models}))"
         ),
         # As of an exporter that is older than the rules.
-        "the_state_of_its_engines": f"({info} unless {judged})",
+        "the_state_of_its_engines": f"({info} unless on ({s.TARGET}) {judged})",
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
-        "the_name_of_the_model": (
-            f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})"
-        ),
+        "the_name_of_the_model": f"({nameless} and on ({s.POD}) {_NAMED})",
         "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": (
-            f"count by ({s.TARGET}) ({_RENAMED})"
+            f"({_RENAMED})"
         ),
     }
     values = s.labelled("lack", **lack)

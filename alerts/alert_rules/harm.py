@@ -36,10 +36,9 @@ def _causes() -> Record:
     """Return the record of likely causes, each only where it holds, by the label
     `cause`.
     """
-    drafted = s.DRAFTED_5M
-    accepted, drafts = (
+    drafted, accepted, drafts = (
         f"model:vllm_specdec_{counter}:rate5m"
-        for counter in ("accepted_tokens", "drafts")
+        for counter in ("draft_tokens", "accepted_tokens", "drafts")
     )
 
     def gauge(name: str, function: str = "last", more: str = "") -> str:

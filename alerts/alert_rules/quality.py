@@ -130,13 +130,10 @@ def _usual() -> tuple[Record, Record]:
         an_hour_later_yesterday=f"({s.LENGTH}:ratio_rate1h offset 23h)",
         a_week_ago=_length_of_6h("165h"),
     )
-    length = f"{s.DRAFTED_5M} / (model:vllm_specdec_drafts:rate5m > 0)"
-
+    drafts = "model:vllm_specdec_drafts:rate5m"
+    length = f"model:vllm_specdec_draft_tokens:rate5m / ({drafts} > 0)"
     pays = s.compare(s.SPEEDUP, ">=", "beneficial_speedup")
-    batch = (
-        "model:vllm_specdec_drafts:rate5m > 2 * model:vllm_specdec_drafts:rate1h "
-        "offset 20m"
-    )
+    batch = f"{drafts} > 2 * model:vllm_specdec_drafts:rate1h offset 20m"
     # Draft tokens per draft of the hour before, from what is recorded of it.
     length_before = (
         f"({s.LENGTH}:ratio_rate1h offset 20m - 1)"

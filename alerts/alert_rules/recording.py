@@ -132,8 +132,8 @@ _OF_ENGINES = {
     ("drafts", "1h"),
     ("accepted_tokens", "1h"),
 }
-#: Those of them whose sum too few rules need for a record of its own.
-_OF_ENGINES_ONLY = {("draft_tokens", "5m"), ("accepted_tokens", "1h")}
+#: That of them whose sum too few rules need for a record of its own.
+_OF_ENGINES_ONLY = {("accepted_tokens", "1h")}
 
 
 def _rates(window: str) -> Iterator[Record]:
@@ -185,8 +185,6 @@ def _ratios(window: str) -> Iterator[Record]:
     accepted = rate("accepted_tokens")
     drafted = rate("draft_tokens")
     drafts = rate("drafts")
-    if window == "5m":
-        drafted = s.DRAFTED_5M
     if window == "1h":
         accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
         drafted = f"sum by ({s.MODEL}) ({_rate('draft_tokens', window)})"
@@ -275,22 +273,27 @@ def _engines() -> Iterator[Record]:
 
 
 def _peers() -> Record:
-    # Of five minutes there is a rate only of an engine that is there now.
     accepted, drafts = (
-        f"(engine:vllm_specdec_{counter}:rate1h and engine:vllm_specdec_drafts:rate5m)"
+        f"engine:vllm_specdec_{counter}:rate1h"
         for counter in ("accepted_tokens", "drafts")
     )
+    # Of five minutes there is a rate only of an engine that is there now.
+    present = "engine:vllm_specdec_drafts:rate5m"
     minimum = s.threshold("comparison_minimum_drafts")
     enough = f"on ({s.MODEL}) group_left () ({minimum} / 3600)"
 
     def others(rate: str) -> str:
-        return f"(sum by ({s.MODEL}) ({rate}) - on ({s.MODEL}) group_right () {rate})"
+        return (
+            f"(sum by ({s.MODEL}) ({rate} and {present}) - on ({s.MODEL}) "
+            f"group_right () {rate})"
+        )
 
     return Record(
         "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
         f"/ ({others(drafts)} >= {enough})\n"
-        f"and (engine:vllm_specdec_drafts:rate1h >= {enough})",
+        f"and ({drafts} >= {enough})\n"
+        f"and {present}",
         why=(
             "Accepted tokens per draft of the model's other engines, of those that "
             "are there now, where they and the engine have enough drafts."
@@ -305,15 +308,7 @@ def _advice() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
         f"quantile by ({s.MODEL}) (0.5, {advised})",
-        why=(
-            "The advised K of a typical engine, and how much faster engines would be "
-            "with theirs."
-        ),
-    )
-    yield Record(
-        "model:vllm_specdec_advised_speedup:ratio",
-        f"avg by ({s.MODEL}) "
-        f"(last_over_time(vllm_specdec_advised_speedup_ratio[{look}]))",
+        why="The advised K of a typical engine.",
     )
     yield Record(
         "model:vllm_specdec_cost_profile:engines",

@@ -32,8 +32,7 @@ def groups() -> Iterator[Group]:
         (_thresholds(), tap.exporters()),
         s.LONG_INTERVAL,
     )
-    yield Group("vllm-specdec.requests.rates", tuple(_records()))
-    yield Group("vllm-specdec.requests", (_lose(), *tap.alerts()))
+    yield Group("vllm-specdec.requests", (*_records(), _lose(), *tap.alerts()))
     yield Group(
         "vllm-specdec.requests.observed",
         (*tap.observed(), _unrecorded(), _rejected()),
@@ -127,8 +126,9 @@ def _lose() -> Alert:
 
 
 def _unrecorded() -> Alert:
+    observed = "vllm_specdec_request_observations_total"
     without, readable = (
-        f'increase(vllm_specdec_request_observations_total{{record{operator}"none|malformed"}}[1h])'
+        f'increase({observed}{{record{operator}"none|malformed"}}[1h])'
         for operator in ("=~", "!~")
     )
     return Alert(
@@ -141,8 +141,7 @@ def _unrecorded() -> Alert:
             f">= on ({s.TARGET}) group_left () "
             f"{s.threshold_of_targets('minimum_requests')}\n"
             f"unless on ({s.TARGET}) (sum by ({s.TARGET}) ({readable}) > 0)\n"
-            f"and on ({s.TARGET}) (sum by ({s.TARGET}) "
-            "(increase(vllm_specdec_drafts_total[1h])) > 0)"
+            f"and on ({s.TARGET}) (engine:vllm_specdec_drafts:rate1h > 0)"
         ),
         hold="30m",
         keep="1h",

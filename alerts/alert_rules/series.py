@@ -140,8 +140,6 @@ PAYS = "model:vllm_specdec_is_beneficial_in_last1d:bool"
 
 #: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
 READS = "instance:vllm_specdec_reads_vllm:bool"
-#: Drafted tokens of a model per second, which too few rules need for a record.
-DRAFTED_5M = f"sum by ({MODEL}) (engine:vllm_specdec_draft_tokens:rate5m)"
 
 UP = f"up{{{EXPORTER_JOB}}}"
 NAMESPACE = f"{CLUSTER}, namespace"

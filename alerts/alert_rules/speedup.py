@@ -1,5 +1,13 @@
 """Records of whether speculation pays: the speedup of engines and models, and the
 verdict.
+
+The speedup of a model is the ratio of sums that `economics.equal_load` computes over
+strata, here over engines, whose time per token without speculation counts as equal::
+
+    sum(tokens) / sum(tokens / speedup of the engine)
+
+It has no interval. Those of its engines come from the exporter, which gives a speedup
+only where the interval leaves out 1 or a loss is probable.
 """
 
 from collections.abc import Iterator
@@ -72,7 +80,7 @@ def engine_records() -> Iterator[Record]:
 def model_records() -> Iterator[Record]:
     """Yield the speedup of models, and of their methods, by which is paged."""
     yield from _of_models()
-    yield from _by_method(_ENGINE)
+    yield from _by_method()
 
 
 def decisive_records() -> Iterator[Record]:
@@ -404,30 +412,31 @@ def _by_load() -> Iterator[Record]:
     )
 
 
-def _by_method(speedup: str) -> Iterator[Record]:
+def _by_method() -> Iterator[Record]:
     """Yield what is judged by method, for models that have several: their sum hides the
     one that loses.
-
-    Args:
-        speedup: the series of the speedup of each engine.
     """
 
-    def total(expr: str) -> str:
+    # The method comes first, because few models have several: so little else is
+    # computed.
+    def of_methods(counter: str) -> str:
         return (
-            f"sum by ({s.MODEL}, method) ({expr} * on ({s.ENGINE}) group_left (method) "
-            f"{s.METHOD})"
+            f"engine:vllm_specdec_{counter}:rate5m * on ({s.ENGINE}) "
+            f"group_left (method) {s.METHOD}"
         )
 
+    def total(rates: str) -> str:
+        return f"sum by ({s.MODEL}, method) ({rates})"
+
     accepted, drafted, drafts = (
-        f"engine:vllm_specdec_{counter}:rate5m"
+        total(of_methods(counter))
         for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
-    generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough = s.compare_each(f"300 * {total(drafts)}", ">=", "advice_minimum_drafts")
+    enough = s.compare_each(f"300 * {drafts}", ">=", "advice_minimum_drafts")
     yield Record(
         s.JUDGED_ACCEPTANCE,
-        f"{total(accepted)}\n"
-        f"/ ({total(drafted)} > 0)\n"
+        f"{accepted}\n"
+        f"/ ({drafted} > 0)\n"
         f"and ({enough})\n"
         f"or on ({s.MODEL}) (\n"
         "  model:vllm_specdec_acceptance:ratio_rate5m\n"
@@ -439,13 +448,14 @@ def _by_method(speedup: str) -> Iterator[Record]:
             "enough drafts, the model."
         ),
     )
-    judged = f"(({generated} and {speedup}) > 0)"
-    spent = f"(({generated} > 0) / {speedup})"
+    generated = f"({of_methods('generation_tokens')} > 0)"
+    judged = total(f"{generated} and ignoring (method) {_ENGINE}")
+    spent = total(f"{generated} / ignoring (method) group_left () {_ENGINE}")
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {total(judged)}\n"
-        f"  / {total(spent)}\n"
+        f"  {judged}\n"
+        f"  / {spent}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

@@ -69,8 +69,12 @@ def records() -> Iterator[Record]:
     """Yield the records of the alerts."""
     yield Record(
         _TAPS,
-        f"last_over_time({_TAP}[6h]) and on ({s.TARGET}) up{{{s.EXPORTER_JOB}}}",
-        why="Also one that has failed since. A removed target has no up.",
+        f"last_over_time({_TAP}[6h])\n"
+        f"* on ({s.TARGET}) group_left () max by ({s.TARGET}) ({s.UP})",
+        why=(
+            "1 while the tap's exporter answers Prometheus, 0 while it does not. Also "
+            "of a tap that has failed since; a removed target has no up."
+        ),
     )
     yield Record(
         _UNCONNECTED,
@@ -95,7 +99,7 @@ def alerts() -> tuple[Alert, ...]:
     return (
         _page(
             "down",
-            f"up{{{s.EXPORTER_JOB}}} == 0",
+            f"{_TAPS} == 0",
             hold="3m",
             keep="2m",
             symptom="do not answer Prometheus",

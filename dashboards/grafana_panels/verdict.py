@@ -149,7 +149,8 @@ def another_k() -> str:
     """Return 1 for each model with another K advised, with a label: its K, that K, and
     the gain in percent.
     """
-    gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
+    advised_speedup = f"avg by ({MODEL}) (vllm_specdec_advised_speedup_ratio)"
+    gain = f"clamp_min(round(100 * ({advised_speedup} - 1)), 0)"
     return in_words(MODEL, "todo", f"{recorded(_K)} {_ANOTHER}", _ADVISED, gain)
 
 
