@@ -227,6 +227,7 @@ def _evidence(case: Case, measures: Measures, shape: DraftShape | None) -> Evide
         only_smaller=bool(case.profile.contradiction),
         payoff=case.payoff,
         thresholds=case.thresholds,
+        delivered_share=measures.delivered_share,
     )
 
 

@@ -21,6 +21,13 @@ from .messages import Message, message
 from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
+#: Seconds of a step from which its length itself is the finding: a client reads no more
+#: than a few words in that time.
+_SLOW_STEP = 1.0
+#: Share of the counted tokens that reached no answer from which a finding names it: an
+#: answer of 100 tokens loses 2 or 3 at its end.
+_UNDELIVERED = 0.1
+
 
 class Verdicts(Struct, frozen=True):
     """What was judged of an engine, and its findings explain."""
@@ -186,8 +193,10 @@ def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]
         findings = _of_activity(case)
     else:
         findings = hint("no_speculation", reason=case.activity.reason)
-    if measures is not None and verdicts.quality.level is not None:
+    if measures is not None:
+        findings += _of_speed(case, measures)
         findings += of_payoff(case, verdicts)
+    if measures is not None and verdicts.quality.level is not None:
         findings += _of_acceptance(case, measures, verdicts)
     findings += _of_configuration(case)
     if case.defects:
@@ -257,6 +266,23 @@ def _of_activity(case: Case) -> list[Finding]:
     return []
 
 
+def _of_speed(case: Case, measures: Measures) -> list[Finding]:
+    """Return the findings on requests that run while little comes out."""
+    if not case.busy:
+        return []
+    if case.activity.state is ActivityState.IDLE:
+        if measures.generation_tokens_per_second == 0:
+            return problem("nothing_comes_out", window=measures.window)
+        return []
+    seconds = measures.step_seconds
+    if seconds is None or seconds < _SLOW_STEP:
+        return []
+    generated = measures.generation_tokens_per_second or 0.0
+    return problem(
+        "slow_steps", window=measures.window, seconds=seconds, generated=generated
+    )
+
+
 def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[Finding]:
     findings = _of_poor_acceptance(case, measures, verdicts)
     thresholds = case.thresholds
@@ -269,6 +295,13 @@ def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[F
             "drafts_vary",
             drafted=measures.mean_draft_length,
             k=len(measures.position_acceptance_ratio),
+        )
+    undelivered = measures.undelivered_ratio or 0.0
+    if undelivered >= _UNDELIVERED:
+        findings += hint(
+            "undelivered",
+            share=undelivered,
+            length=measures.mean_acceptance_length,
         )
     # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:

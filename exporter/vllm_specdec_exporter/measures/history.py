@@ -310,7 +310,8 @@ class Delta(Struct, frozen=True):
     the drafts of the requests in the batch, `context_tokens` the mean of a request,
     `prompts_per_token` prompt tokens for each generated one; `matches` are the
     comparisons with the baseline at the ends of the blocks of time. `draft_share` is
-    drafting time over verification time.
+    drafting time over verification time. `first_tokens` are those of requests, which
+    come from prefill, and `decode_steps` the steps of each request behind it.
     """
 
     span: float
@@ -327,6 +328,8 @@ class Delta(Struct, frozen=True):
     latencies: tuple[Latency, ...] = ()
     matches: tuple[BaselineComparison | None, ...] = ()
     drafted_tokens_per_position: tuple[float, ...] = ()
+    first_tokens: float | None = None
+    decode_steps: float | None = None
 
 
 def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:
@@ -367,6 +370,8 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
         draft_share=steps.draft_share,
         latencies=latency_summaries(first.latencies, last.latencies, ends),
         matches=tuple(sample.match for sample in ends),
+        first_tokens=steps.steps.requests,
+        decode_steps=steps.observed_steps,
     )
 
 
