@@ -11,8 +11,8 @@ The first state that applies::
 
 Drafts that can have delivered nothing do not count: vLLM pads the step of a first token
 with one. A quarter of the minimum is enough where no more can come: requests ran all
-the time, and the window is full. Then the interval of the speedup says what so few
-drafts allow.
+the time, the window is full, and a step takes a second or more. Then the interval of
+the speedup says what so few drafts allow.
 
 The shortest window then decides whether drafting has ended since.
 """
@@ -31,6 +31,9 @@ from .messages import message
 #: Share of the minimum of drafts that a busy engine needs: a quarter of the drafts has
 #: twice the error of the length, which the interval of the speedup includes.
 _BUSY_SHARE = 0.25
+#: Seconds of a step from which its length itself is a finding: a client reads no more
+#: than a few words in that time.
+SLOW_STEP = 1.0
 
 
 class ActivityState(StrEnum):
@@ -87,7 +90,8 @@ def judge_activity(
     if gained is not None:
         drafts = gained.drafts
     needed = thresholds.minimum_drafts
-    if busy and _BUSY_SHARE * needed <= drafts < needed:
+    slow = busy and (delta.step_seconds or 0.0) >= SLOW_STEP
+    if slow and _BUSY_SHARE * needed <= drafts < needed:
         reason = message("activity.few_but_busy", drafts=drafts, window=window)
         return Activity(ActivityState.ACTIVE, reason)
     if drafts < needed:

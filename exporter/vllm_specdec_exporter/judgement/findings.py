@@ -13,7 +13,7 @@ from ..economics.known_problems import DeploymentFacts, known_problems
 from ..economics.speculative_config import drafts_without_model, names_drafter
 from ..engines.engine import Engine
 from ..measures.measures import Measures
-from .activity import ActivityState
+from .activity import SLOW_STEP, ActivityState
 from .advice import Action, Advice, how_to_start
 from .case import Case
 from .explanation import how_to_know
@@ -21,9 +21,6 @@ from .messages import Message, message
 from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
-#: Seconds of a step from which its length itself is the finding: a client reads no more
-#: than a few words in that time.
-_SLOW_STEP = 1.0
 #: Share of the counted tokens that reached no answer from which a finding names it: an
 #: answer of 100 tokens loses 2 or 3 at its end.
 _UNDELIVERED = 0.1
@@ -275,7 +272,7 @@ def _of_speed(case: Case, measures: Measures) -> list[Finding]:
             return problem("nothing_comes_out", window=measures.window)
         return []
     seconds = measures.step_seconds
-    if seconds is None or seconds < _SLOW_STEP:
+    if seconds is None or seconds < SLOW_STEP:
         return []
     generated = measures.generation_tokens_per_second or 0.0
     return problem(

@@ -62,7 +62,8 @@ def delivered(delta: Delta) -> Delivered | None:
         return Delivered(delta.drafts, counted)
     steps = decoded
     undrafted = 0.0
-    if delta.decode_steps is not None:
+    # Tokens without any step contradict each other: the steps are not counted.
+    if delta.decode_steps:
         steps = min(delta.decode_steps, decoded)
         undrafted = max(0.0, steps - delta.drafts)
     drafts = min(delta.drafts, steps)

@@ -221,13 +221,14 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         ("mean acceptance length", terminal.length(measures.mean_acceptance_length)),
         ("mean draft length", terminal.length(measures.mean_draft_length)),
         ("tokens out of drafts", terminal.percent(measures.coverage_ratio)),
-        ("reached no answer", terminal.percent(measures.undelivered_ratio)),
         ("position decay", terminal.percent(measures.position_decay_ratio)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
         *_estimated(measures.estimate),
         *_measured(measures.measured),
     ]
+    if measures.undelivered_ratio:
+        rows.append(("reached no answer", terminal.percent(measures.undelivered_ratio)))
     if measures.returns.return_ratio is not None:
         ratio = terminal.length(measures.returns.return_ratio)
         rows.append(("return on speculation", ratio))
