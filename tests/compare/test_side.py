@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
+from support.builders import increase
 from support.copies import replace
 from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.report import describe
@@ -20,6 +21,7 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 from vllm_specdec_exporter.measures.history import Latency
+from vllm_specdec_exporter.measures.measures import derive
 from vllm_specdec_exporter.observe.result import Deployment, ExporterResult
 
 
@@ -195,6 +197,18 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
     assert pooled.mean_acceptance_length == pytest.approx(1 + accepted / 40_000)
     assert pooled.coverage_ratio == pytest.approx((accepted + 40_000) / (3 * 80_000))
     assert pooled.estimate.speedup == pytest.approx((3 * 1.5 + 1.1) / 4)
+
+
+def test_what_one_engine_did_not_deliver_is_not_delivered_by_both() -> None:
+    """Answers of 2 tokens on one engine: its drafts give a token each."""
+    happened = increase(1000, [900, 900], generation=2000)
+    short = derive("5m", replace(happened, first_tokens=1000.0, decode_steps=1000.0))
+    long = derive("5m", increase(1000, [900, 900], generation=2800))
+    pooled = pool([short, long])
+    assert (short.mean_acceptance_length, long.mean_acceptance_length) == (1.0, 2.8)
+    assert pooled.mean_acceptance_length == pytest.approx(1.9)
+    assert pooled.coverage_ratio == pytest.approx(3800 / 4800)
+    assert pooled.undelivered_ratio == pytest.approx(1800 / 5600)
 
 
 def test_a_snapshot_without_a_server_is_no_side() -> None:

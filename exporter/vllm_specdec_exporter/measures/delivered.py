@@ -24,6 +24,10 @@ from msgspec import Struct
 
 from .history import Delta
 
+#: Share below which a difference is that of floats: totals of several engines are
+#: computed from their rates.
+_ROUNDING = 1e-9
+
 
 class Delivered(Struct, frozen=True):
     """The drafts of a window that can have emitted a token, and the most that they can
@@ -70,7 +74,10 @@ def delivered(delta: Delta) -> Delivered | None:
     tokens = 0.0
     if drafts:
         tokens = min(drafts + accepted, decoded - undrafted)
-    return Delivered(drafts, tokens, 1 - tokens / counted)
+    undelivered = 1 - tokens / counted
+    if undelivered < _ROUNDING:
+        undelivered = 0.0
+    return Delivered(drafts, tokens, undelivered)
 
 
 def decoded_tokens(delta: Delta) -> float | None:

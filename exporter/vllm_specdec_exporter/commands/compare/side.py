@@ -290,6 +290,7 @@ def pool(measures: Sequence[Measures]) -> Measures:
         accepted_tokens=_total(measures, "accepted_tokens_per_second"),
         accepted_tokens_per_position=_accepted_per_position(measures),
         generation_tokens=_total(measures, "generation_tokens_per_second"),
+        first_tokens=_undrafted_tokens(measures),
         latencies=pool_latencies(
             chain.from_iterable(map(attrgetter("latencies"), measures))
         ),
@@ -311,6 +312,18 @@ def _accepted_per_position(measures: Sequence[Measures]) -> tuple[float, ...]:
                 totals.append(0.0)
             totals[position] += ratio * (each.drafts or 0.0)
     return tuple(totals)
+
+
+def _undrafted_tokens(measures: Sequence[Measures]) -> float:
+    """Return the tokens of all engines that no draft delivered: first tokens among
+    others, which bound what drafts delivered just as those do.
+    """
+    tokens = 0.0
+    for each in measures:
+        generated = each.generation_tokens_per_second
+        if generated is not None and each.coverage_ratio is not None:
+            tokens += generated * _span(each) * (1 - each.coverage_ratio)
+    return tokens
 
 
 def _span(measures: Measures) -> float:
