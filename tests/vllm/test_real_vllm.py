@@ -329,6 +329,33 @@ def test_a_good_draft_model_is_known_and_accepted(drafting: Observation) -> None
     assert (drafting.scrape.value("acceptance_ratio", window=WHOLE) or 0) > 0.35
 
 
+@pytest.mark.parametrize("tokens", [2, 8])
+def test_of_short_answers_only_what_they_received_counts(
+    server: VllmServer, tokens: int
+) -> None:
+    """Of an answer of 2 tokens a draft gives the second one, whatever was accepted: it
+    can never gain.
+    """
+    with exporter(server) as running:
+        metrics_before = wait_until_up(running)
+        answers = drive(server, 120, concurrency=2, max_tokens=tokens)
+        observed = observe(running, answers, metrics_before)
+    scrape = observed.scrape
+    sums = observed.truth
+    delivered = sums.completion_tokens - sums.requests
+    length = scrape.value("mean_acceptance_length", window=WHOLE)
+    assert length == pytest.approx(delivered / sums.drafts)
+    coverage = scrape.value("coverage_ratio", window=WHOLE)
+    assert coverage == pytest.approx((tokens - 1) / tokens)
+    counted = 1 + sums.accepted_tokens / sums.drafts
+    assert length < counted
+    if tokens == 2:
+        assert length == 1.0
+        assert counted > 2
+        assert scrape.value("speedup_interval", bound="high") <= 1.0
+        assert scrape.one_hot("payoff") != ["beneficial"]
+
+
 # --- the counts and measures of every story with one engine ---
 
 
