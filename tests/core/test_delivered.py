@@ -129,6 +129,11 @@ def test_padded_drafts_make_real_ones_no_shorter() -> None:
     assert measures.mean_acceptance_length == pytest.approx(3.0)
     assert measures.coverage_ratio == pytest.approx(1500 / 2500)
     assert measures.undelivered_ratio == pytest.approx(0.4)
+    # Padding is no part of the sample.
+    real = derive("5m", answers(500, [500 / 3, 500 / 3], 2500, 1000, 500))
+    assert measures.mean_acceptance_length_error == pytest.approx(
+        real.mean_acceptance_length_error
+    )
 
 
 def test_the_end_of_an_answer_cuts_off_the_deepest_positions() -> None:

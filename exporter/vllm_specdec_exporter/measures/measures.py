@@ -264,10 +264,12 @@ def derive(
     length = None
     emitted = None
     undelivered = None
+    sampled = drafts
     gained = delivered(delta)
     if gained is not None:
         length = gained.length
         emitted = gained.tokens
+        sampled = gained.drafts
         if drafts:
             undelivered = gained.undelivered_ratio
     if length is not None and k:
@@ -279,7 +281,7 @@ def derive(
         within_length(positions, lengths[-1]) if lengths else (),
         draft_length,
         accepted_per_draft,
-        drafts,
+        sampled,
     )
     costed: float | None = draft_length
     if positions and not _vary(draft_length, len(positions)):
