@@ -21,10 +21,6 @@ from .messages import Message, message
 from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
-#: Share of the counted tokens that reached no answer from which a finding names it: an
-#: answer of 100 tokens loses 2 or 3 at its end.
-_UNDELIVERED = 0.1
-
 
 class Verdicts(Struct, frozen=True):
     """What was judged of an engine, and its findings explain."""
@@ -293,11 +289,10 @@ def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[F
             drafted=measures.mean_draft_length,
             k=len(measures.position_acceptance_ratio),
         )
-    undelivered = measures.undelivered_ratio or 0.0
-    if undelivered >= _UNDELIVERED:
+    if measures.cut_short:
         findings += hint(
             "undelivered",
-            share=undelivered,
+            share=measures.undelivered_ratio,
             length=measures.mean_acceptance_length,
         )
     # Low coverage limits the gain, whatever the acceptance.

@@ -134,6 +134,9 @@ FULL_DRAFT_SHARE = 0.95
 #: Requests for each decode step from which the batch size is uncertain by more than the
 #: cost of a step, which a calibration knows to 5 %: answers of less than 20 steps.
 _SHORT_ANSWERS = 0.05
+#: Share of the counted tokens that reached no answer from which positions, which count
+#: them, say little: an answer of 100 tokens loses 2 or 3 at its end.
+_CUT_SHORT = 0.1
 LIFETIME = "lifetime"  # window name of the means over a server's whole life (vLLM V0)
 
 
@@ -222,6 +225,13 @@ class Measures(Struct, frozen=True):
         if counted <= length:
             return 1.0
         return (length - 1) / (counted - 1)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether so much of the drafts reached no answer that the positions as counted
+        say little.
+        """
+        return (self.undelivered_ratio or 0.0) >= _CUT_SHORT
 
     @property
     def drafts_vary(self) -> bool:

@@ -149,10 +149,11 @@ def _engine(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
 def _judgement(engine: EngineResult) -> Iterator[str]:
     activity = engine.activity.state or "unknown"
     yield from _labelled("activity", f"{activity} ({engine.activity.reason})")
-    if engine.quality.level is None:
+    if engine.quality.level is None and engine.payoff.verdict is None:
         return
+    level = engine.quality.level or "not judged"
     reasons = "; ".join(engine.quality.reasons)
-    yield from _labelled("quality", f"{engine.quality.level} ({reasons})")
+    yield from _labelled("quality", f"{level} ({reasons})")
     verdict = wording.verdict_words(engine.payoff) or "unknown"
     reasons = "; ".join(engine.payoff.reasons)
     yield from _labelled("payoff", f"{verdict} ({reasons})")
