@@ -29,7 +29,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from statistics import NormalDist, mean, median
 from typing import Any
@@ -48,6 +48,7 @@ from vllm_specdec_exporter.economics.cost import CostProfile
 from vllm_specdec_exporter.economics.hardware import (
     METHOD_FAMILIES,
     PLAIN,
+    PLAIN_KINDS,
     REGIMES,
     SHARED_ERROR,
     SPEEDUP,
@@ -57,6 +58,7 @@ from vllm_specdec_exporter.economics.hardware import (
     Overheads,
     method_family,
     parse_machine,
+    plain_kind,
     regime,
     widening,
 )
@@ -68,6 +70,7 @@ from vllm_specdec_exporter.economics.model import (
 from vllm_specdec_exporter.economics.observed_step import (
     ObservedStep,
     with_observed_step,
+    without_prompts,
 )
 from vllm_specdec_exporter.economics.profiles import (
     Hardware,
@@ -76,6 +79,7 @@ from vllm_specdec_exporter.economics.profiles import (
     is_dated,
 )
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
+from vllm_specdec_exporter.economics.speedup import estimate
 from vllm_specdec_exporter.economics.statistics import percentile, t_expansion
 from vllm_specdec_exporter.engines import ENGINES
 
@@ -86,10 +90,10 @@ PAGE = DOCS / "reference" / "estimate-accuracy.md"
 
 #: The goals, for the measurements that nothing was fitted to.
 MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}
-WRONG_GOAL = 0.01
-HOLDS_GOAL = 0.90
-#: What these two are for. An observed step replaces a modelled one, so `best` has it.
-JUDGED = ("modelled", "calibrated", "generic", "best")
+WRONG_GOAL = 0.02
+HOLDS_GOAL = 0.88
+#: What these two are for.
+JUDGED = ("modelled", "observed", "calibrated", "generic")
 
 #: Overheads before fitting, and the weight of the pull towards each in measurements: a
 #: few measurements must not turn one of them to nonsense.
@@ -97,15 +101,20 @@ PRIOR = Overheads(**yaml.safe_load((HERE / "prior.yaml").read_text("utf-8")))
 PULL = 1.0
 #: Weight of a deployment in the fit, in measurements, however many it has.
 DEPLOYMENT = 3.0
-#: Deployments are left out in so many parts: each part costs a fit of three seconds.
-PARTS = 5
+#: Sources are left out in so many parts: each part costs a fit of some seconds.
+PARTS = 8
 #: Share of the deployments that lie in an interval, the fewest that a class of their
 #: own needs, and the least error of a speedup, as a logarithm. Published lengths and
 #: times are rounded.
 INTERVAL = 0.9
 FEWEST = 5
 LEAST = 0.15
-_SHARES = ("bandwidth_quantized", "throughput_4bit", "routing")
+_SHARES = (
+    "bandwidth_quantized",
+    "bandwidth_quantized_experts",
+    "throughput_4bit",
+    "routing",
+)
 #: Not fitted: bench/gpu measured them, and what is published hardly tells them from the
 #: overheads.
 _MEASURED = ("bandwidth", "throughput")
@@ -154,6 +163,14 @@ class Measurement(Struct, frozen=True):
     #: The target's config.json in configs.json, where its layers differ from the usual.
     config: str = ""
     note: str = ""  # what else to know
+    prompt: float = 0.0  # mean tokens of a prompt, 0 where they are not published
+    output: float = 1.0  # mean tokens of an answer
+    draft_share: float = 1.0  # share of the steps that have drafts
+
+    @property
+    def prompts_per_token(self) -> float:
+        """Prompt tokens for each generated one."""
+        return self.prompt / self.output
 
     @property
     def drafting_seconds(self) -> float:
@@ -171,9 +188,14 @@ class Measurement(Struct, frozen=True):
     @property
     def kind(self) -> tuple[str, str]:
         """Family of the method, and regime of the deployment."""
-        model = self.profile().physical
-        assert model is not None
-        return method_family(self.method), regime(model.target)
+        return method_family(self.method), regime(self.model)
+
+    @property
+    def model(self) -> Model:
+        """The served model."""
+        physical = self.profile().physical
+        assert physical is not None
+        return physical.target
 
     def profile(self, overheads: Overheads | None = None) -> CostProfile:
         """Return the roofline model of the deployment, by what an operator would know
@@ -206,7 +228,15 @@ class Measurement(Struct, frozen=True):
             unsplit=engine is None or not engine.splits_attention,
         )
         assert profile is not None, self
-        return profile.at_context(self.context)
+        prompts = (self.prompts_per_token, self.prompts_per_token)
+        return profile.at_context(self.context).with_prompts(prompts)
+
+    def prompt_seconds(self, profile: CostProfile) -> float:
+        """Return the time of the prompts in a step without drafts."""
+        physical = profile.physical
+        assert physical is not None
+        computed = self.batch * self.prompts_per_token
+        return computed * physical.prompt_token_seconds()
 
 
 class Estimated(Struct, frozen=True):
@@ -214,14 +244,9 @@ class Estimated(Struct, frozen=True):
 
     row: Measurement
     basis: str
-    cost: float
+    speedup: float
     low: float
     high: float
-
-    @property
-    def speedup(self) -> float:
-        """The estimated speedup."""
-        return self.row.length / self.cost
 
     @property
     def error(self) -> float:
@@ -278,11 +303,12 @@ def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    # Mixed, so that no part has one source alone, and the same from run to run.
-    return {
-        name: groups[name]
-        for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))
-    }
+    # Mixed, and the same from run to run.
+    return {name: groups[name] for name in sorted(groups, key=_checksum)}
+
+
+def _checksum(name: str) -> int:
+    return zlib.crc32(name.encode())
 
 
 def by_step(
@@ -293,41 +319,48 @@ def by_step(
         row.drafting_seconds,
         row.batch,
         row.k,
-        share=1.0,
-        emitted=1.0,
-        prompts_per_token=0.0,
+        share=row.draft_share,
+        emitted=row.length,
     )
     return with_observed_step(profile, step, error)
 
 
 def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
-    """Return the errors of each deployment by overheads that it had no part in."""
-    groups = list(deployments([row for row in rows if row.hardware]).values())
+    """Return the errors of each deployment by overheads that its source had no part
+    in.
+    """
+    rows = [row for row in rows if row.hardware]
+    sources = sorted({row.source for row in rows}, key=_checksum)
     errors_by_deployment = []
     for part in range(PARTS):
         # Fitted without this part: an estimate must not have seen its measurement.
-        others = [group for at, group in enumerate(groups) if at % PARTS != part]
-        overheads = fit(list(chain.from_iterable(others)))
-        for group in groups[part::PARTS]:
-            errors = []
-            for row in group:
-                profile = row.profile(overheads)
-                of_plain = math.nan
-                of_step = math.nan
-                speedup = math.log(
-                    row.speedup * profile.step_cost(row.k, row.batch) / row.length
-                )
-                if row.plain_seconds:
-                    cost = by_step(row, profile).step_cost(row.k, row.batch)
-                    of_plain = math.log(row.plain_seconds / row.drafting_seconds * cost)
-                    of_step = math.log(
-                        row.drafting_seconds / profile.step_times(row.k, row.batch)[1]
-                    )
-                errors.append(
-                    LeftOut(row, profile, speedup=speedup, plain=of_plain, step=of_step)
-                )
-            errors_by_deployment.append(errors)
+        omitted = sources[part::PARTS]
+        overheads = fit([row for row in rows if row.source not in omitted])
+        left = [row for row in rows if row.source in omitted]
+        errors_by_deployment += [
+            [errors_of(row, overheads) for row in group]
+            for group in deployments(left).values()
+        ]
     return errors_by_deployment
+
+
+def errors_of(row: Measurement, overheads: Overheads) -> LeftOut:
+    """Return the errors of a measurement by these overheads."""
+    profile = row.profile(overheads)
+    plain, drafting = profile.step_times(row.k, row.batch)
+    prompts = row.prompt_seconds(profile)
+    # What a step costs by the measured speedup, in plain steps, without prompts.
+    cost = row.length * ((plain + prompts) / row.speedup - prompts) / plain
+    speedup = math.log(drafting / plain / max(cost, 0.5))
+    of_plain = math.nan
+    of_step = math.nan
+    if row.plain_seconds:
+        step = without_prompts(row.drafting_seconds, prompts * row.length)
+        of_step = math.log(step / drafting)
+        observed = by_step(row, profile).step_cost(row.k, row.batch)
+        measured = without_prompts(row.plain_seconds, prompts)
+        of_plain = math.log(measured / step * observed)
+    return LeftOut(row, profile, speedup=speedup, plain=of_plain, step=of_step)
 
 
 def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> float:
@@ -349,8 +382,8 @@ def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> flo
 def speedup_interval(
     groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]
 ) -> float:
-    """Return the factor of a speedup's interval: of this kind, of its family or of its
-    regime.
+    """Return the factor of a speedup's interval: of this kind or of its family; of its
+    regime where these have few deployments, but no narrower than their own.
     """
     of_kind = []
     of_family = []
@@ -365,9 +398,13 @@ def speedup_interval(
         if group_kind[1] == kind[1]:
             of_regime.append(errors)
     # The narrowest class that has enough deployments to show a spread.
-    classes = (of_kind, of_family, of_regime)
-    chosen = next(errors for errors in classes if len(errors) >= FEWEST)
-    return math.exp(max(LEAST, reach(chosen, 0.0, len(chosen))))
+    for errors in (of_kind, of_family):
+        if len(errors) >= FEWEST:
+            return math.exp(max(LEAST, reach(errors, 0.0, len(errors))))
+    widest = max(LEAST, reach(of_regime, 0.0, len(of_regime)))
+    if len(of_family) > 1:
+        widest = max(widest, reach(of_family, 0.0, len(of_family)))
+    return math.exp(widest)
 
 
 def with_steps(groups: Sequence[Sequence[LeftOut]]) -> list[list[LeftOut]]:
@@ -383,10 +420,12 @@ def with_steps(groups: Sequence[Sequence[LeftOut]]) -> list[list[LeftOut]]:
 def plain_interval(
     groups: Sequence[Sequence[LeftOut]], where: str
 ) -> tuple[float, float]:
-    """Return the factors of the interval of a step's time without drafts in a
-    regime.
+    """Return the factors of the interval of the time of a step without drafts, for a
+    kind of targets.
     """
-    timed = [group for group in with_steps(groups) if group[0].row.kind[1] == where]
+    timed = [
+        group for group in with_steps(groups) if plain_kind(group[0].row.model) == where
+    ]
     errors = [[error.plain for error in group] for group in timed]
     centre = mean(map(mean, errors))
     far = reach(errors, centre, len(errors) - 1)
@@ -402,7 +441,7 @@ def intervals(
         for kind in product(METHOD_FAMILIES, REGIMES)
     }
     plain = {}
-    for where in REGIMES:
+    for where in PLAIN_KINDS:
         low, high = plain_interval(groups, where)
         plain[where] = round(low, 2), round(high, 2)
     steps = [[error.step for error in group] for group in with_steps(groups)]
@@ -425,19 +464,20 @@ def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
 def _without(
     groups: Sequence[Sequence[LeftOut]], omitted: Sequence[LeftOut]
 ) -> list[Sequence[LeftOut]]:
-    return [group for group in groups if group is not omitted]
+    """Return the deployments of other sources."""
+    source = omitted[0].row.source
+    return [group for group in groups if group[0].row.source != source]
 
 
 def by_profile(row: Measurement, basis: str, profile: CostProfile) -> Estimated:
     """Return the estimate of a profile."""
-    cost = profile.step_cost(row.k, row.batch)
-    lowest_cost, highest_cost = profile.cost_range(row.k, row.batch)
+    found = estimate(row.length, row.k, row.batch, profile)
     return Estimated(
         row,
         basis,
-        cost=cost,
-        low=row.length / highest_cost,
-        high=row.length / lowest_cost,
+        speedup=found.speedup,
+        low=found.speedup_low,
+        high=found.speedup_high,
     )
 
 
@@ -448,7 +488,8 @@ def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     estimates = []
     measured = with_steps(groups)
     for group in measured:
-        error = plain_interval(_without(measured, group), group[0].row.kind[1])
+        kind = plain_kind(group[0].row.model)
+        error = plain_interval(_without(measured, group), kind)
         for timed in group:
             profile = by_step(timed.row, timed.profile, error)
             estimates.append(by_profile(timed.row, "observed", profile))
@@ -469,13 +510,24 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
         times += [StepTime(row.batch, row.k, row.drafting_seconds) for row in used]
         # too few step times to show an error
         with contextlib.suppress(CalibrationError):
-            profile = calibrate(times, members[0].method)
+            profile = within(calibrate(times, members[0].method), used)
             estimates += [
-                by_profile(row, "calibrated", profile)
+                by_profile(row, "calibrated", profile.at_context(row.context))
                 for row in members
                 if row not in used
             ]
     return estimates
+
+
+def within(profile: CostProfile, used: Sequence[Measurement]) -> CostProfile:
+    """Return the profile with what it was measured with, as `calibrate` writes it."""
+    batches = [float(row.batch) for row in used]
+    contexts = [row.context for row in used]
+    return replace(
+        profile,
+        batches=(min(batches), max(batches)),
+        contexts=(min(contexts), max(contexts)),
+    )
 
 
 def fit(rows: Sequence[Measurement]) -> Overheads:
@@ -493,7 +545,11 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
     def loss(overheads: Overheads) -> float:
         total = 0.0
         for row in rows:
-            plain, drafting = row.profile(overheads).step_times(row.k, row.batch)
+            profile = row.profile(overheads)
+            plain, drafting = profile.step_times(row.k, row.batch)
+            prompts = row.prompt_seconds(profile)
+            plain += prompts
+            drafting += prompts * row.length
             error = robust(math.log(row.length * plain / drafting / row.speedup))
             if row.plain_seconds:
                 error += robust(math.log(row.plain_seconds / plain))
@@ -629,7 +685,9 @@ def intervals_table() -> str:
         lines.append(
             f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |"
         )
-    plain = " | ".join("{:.2f} to {:.2f}".format(*PLAIN[where]) for where in REGIMES)
+    plain = " | ".join(
+        "{:.2f} to {:.2f}".format(*PLAIN[where]) for where in PLAIN_KINDS
+    )
     step = f"{1 / STEP:.2f} to {STEP:.2f}"
     return "\n".join(
         [*lines, f"| plain step | {plain} |", f"| step | {step} | {step} |"]
@@ -637,19 +695,23 @@ def intervals_table() -> str:
 
 
 def share(estimates: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
-    return sum(test(estimate) for estimate in estimates) / len(estimates)
+    """Return the share of estimates that pass a test; each source weighs 1."""
+    of_sources: dict[str, list[bool]] = {}
+    for each in estimates:
+        of_sources.setdefault(each.row.source, []).append(test(each))
+    return mean(map(mean, of_sources.values()))
 
 
 def summary(estimates: Sequence[Estimated]) -> dict[str, float]:
     """Return the numbers that the page shows of these estimates."""
     return {
         "number": len(estimates),
-        "median": median(estimate.error for estimate in estimates),
-        "p90": percentile(sorted(estimate.error for estimate in estimates), 0.9),
-        "side": share(estimates, lambda estimate: estimate.on_the_right_side),
-        "unknown": share(estimates, lambda estimate: estimate.verdict == "unknown"),
-        "wrong": share(estimates, lambda estimate: estimate.verdict == "wrong"),
-        "holds": share(estimates, lambda estimate: estimate.holds),
+        "median": median(each.error for each in estimates),
+        "p90": percentile(sorted(each.error for each in estimates), 0.9),
+        "side": share(estimates, lambda each: each.on_the_right_side),
+        "unknown": share(estimates, lambda each: each.verdict == "unknown"),
+        "wrong": share(estimates, lambda each: each.verdict == "wrong"),
+        "holds": share(estimates, lambda each: each.holds),
     }
 
 
@@ -709,14 +771,14 @@ def rows_by_kind(estimates: Sequence[Estimated]) -> Iterator[str]:
     }
     for title, kind in kinds.items():
         by_value: dict[str, list[Estimated]] = {}
-        for estimate in estimates:
-            by_value.setdefault(kind(estimate.row), []).append(estimate)
+        for each in estimates:
+            by_value.setdefault(kind(each.row), []).append(each)
         # Numbers of different lengths sort by their size: "2 to 8" before "above 8".
         for value in sorted(by_value, key=lambda text: (len(text), text)):
             members = by_value[value]
             numbers = summary(members)
-            gains = share(members, lambda estimate: estimate.low > 1)
-            losses = share(members, lambda estimate: estimate.high < 1)
+            gains = share(members, lambda each: each.low > 1)
+            losses = share(members, lambda each: each.high < 1)
             verdicts = (
                 f"{gains:.0%} | {losses:.0%} "
                 f"| {numbers['unknown']:.0%} | {numbers['wrong']:.1%}"
@@ -746,7 +808,7 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         "STEPS": steps_table(),
         "KINDS": "\n".join(rows_by_kind(parts["best"])),
         "WIDER": f"{100 * WIDER_PER_DOUBLING:.0f}",
-        "SHARED": str(SHARED_ERROR["experts"]),
+        "SHARED": str(SHARED_ERROR),
     }.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -779,9 +841,7 @@ def main(arguments: list[str]) -> int:
         "generic": [by_profile(row, "generic", for_method(row.method)) for row in rows],
     }
     with_step = {id(part.row): part for part in parts["observed"]}
-    parts["best"] = [
-        with_step.get(id(estimate.row), estimate) for estimate in parts["modelled"]
-    ]
+    parts["best"] = [with_step.get(id(each.row), each) for each in parts["modelled"]]
     text = page(rows, parts)
     missed = misses(parts)
     if (speedups, step, plain) != (SPEEDUP, STEP, PLAIN):

@@ -32,7 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
-from .hardware import PhysicalModel, widening
+from .hardware import PROMPTS, PhysicalModel, widening
 
 #: Size over the target's of the smallest usual draft models, for the interval if the
 #: size is not known.
@@ -46,6 +46,9 @@ _EXTRAPOLATED = 0.6
 #: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which
 #: healthy speculation gains, cannot be told from a loss.
 MAX_UNCERTAINTY = 0.5
+#: Least share of what drafts cost by the model of the hardware: even where little is
+#: known of it, they are not free.
+LEAST_EXTRA = 1 / 16
 #: Below this context, reading it takes so little of a step that its length does not
 #: matter, in tokens.
 _SHORT_CONTEXT = 1000.0
@@ -103,6 +106,16 @@ class Basis(StrEnum):
     MODELLED = "modelled"
 
 
+class PromptTimes(Struct, frozen=True):
+    """What prompts add to a step without drafts, in plain steps; with drafts, the same
+    for each generated token.
+    """
+
+    low: float = 0.0
+    typical: float = 0.0
+    high: float = 0.0
+
+
 class CostProfile(Struct, frozen=True):
     """The cost of speculation on one kind of deployment."""
 
@@ -152,6 +165,9 @@ class CostProfile(Struct, frozen=True):
     #: The least and the largest cost over the estimated one; by default as
     #: `uncertainty` says.
     errors: tuple[float, float] | None = None
+    #: The least and the most prompt tokens that are computed for each generated one;
+    #: counts with a model of the hardware.
+    prompts_per_token: tuple[float, float] = (0.0, 0.0)
     #: Why the engine's own steps contradict the model of them, empty if they do not: a
     #: larger K is then not advised, because its cost would come from that model.
     contradiction: str = ""
@@ -241,7 +257,10 @@ class CostProfile(Struct, frozen=True):
         else:
             lowest = highest = self.step_cost(k, batch)
         low_error, high_error = self._errors(batch)
-        return max(1.0, lowest * low_error), highest * high_error
+        least_cost = 1.0
+        if modelled and self.physical is not None and self.errors is None:
+            least_cost += (lowest - 1) * LEAST_EXTRA
+        return max(least_cost, lowest * low_error), highest * high_error
 
     def _errors(self, batch: float) -> tuple[float, float]:
         """Return the least and the largest cost over the estimated one."""
@@ -276,6 +295,25 @@ class CostProfile(Struct, frozen=True):
         if tokens is None:
             return self
         return replace(self, context_tokens=tokens)
+
+    def with_prompts(self, prompts_per_token: tuple[float, float]) -> CostProfile:
+        """Return the profile for that many prompt tokens, the least and the most, for
+        each generated one.
+        """
+        return replace(self, prompts_per_token=prompts_per_token)
+
+    def prompt_times(self, batch: float) -> PromptTimes:
+        """Return the time of the prompts in a step without drafts, in plain steps."""
+        if self.physical is None:
+            return PromptTimes()
+        plain = self.physical.plain_seconds(batch, self.context_tokens)
+        share = batch * self.physical.prompt_token_seconds() / plain
+        fewest, most = self.prompts_per_token
+        return PromptTimes(
+            low=fewest / PROMPTS * share,
+            typical=(fewest + most) / 2 * share,
+            high=most * PROMPTS * share,
+        )
 
     def with_measured_draft(self, share: float | None, k: float | None) -> CostProfile:
         """Return the profile with drafting as the engine measures it, unless it was

@@ -44,8 +44,6 @@ _MEDUSA_HEADS = 4
 #: Bandwidth up to which GPUs are connected by PCIe: that of PCIe 5.0 with 16 lanes, in
 #: bytes.
 _PCIE = 64e9
-#: Prompt tokens of a step: usual values of --max-num-batched-tokens.
-_PROMPTS = (2048, 4096)
 
 
 class Overheads(Struct, frozen=True):
@@ -55,35 +53,40 @@ class Overheads(Struct, frozen=True):
 
     bandwidth: float = 0.81  # share of the memory bandwidth that is reached
     #: The same in reading weights of fewer than 16 bits, which have scales.
-    bandwidth_quantized: float = 0.579
+    bandwidth_quantized: float = 0.665
+    #: The same in reading the experts that a batch has chosen.
+    bandwidth_quantized_experts: float = 0.327
     throughput: float = 0.763  # share of the dense throughput that is reached
     #: The same for weights of 4 bits that are unpacked to 16.
-    throughput_4bit: float = 0.278
-    step: float = 0.00162  # of a step
-    layer: float = 9.63e-06  # of a layer in a step
+    throughput_4bit: float = 0.363
+    step: float = 0.00132  # of a step
+    layer: float = 9.75e-06  # of a layer in a step
     #: More of a layer with experts: choosing them, sorting tokens by them.
-    experts_layer: float = 1.19e-05
-    request: float = 9.51e-06  # of a request in a step: scheduling, sampling, output
+    experts_layer: float = 9.27e-06
+    request: float = 9.63e-06  # of a request in a step: scheduling, sampling, output
     #: Of a step that drafts: preparation, rejection sampling.
-    speculation: float = 0.000374
-    speculation_request: float = 3.96e-05  # the same for each request in the batch
-    draft_pass: float = 0.000128  # of launching one pass of the drafter
+    speculation: float = 0.000408
+    speculation_request: float = 4.56e-05  # the same for each request in the batch
+    draft_pass: float = 0.000127  # of launching one pass of the drafter
     #: Factor of a pass over several tokens of each request: attention and
     #: multiplication are less efficient than for one token.
     verification: float = 1.1
-    lookup: float = 2e-05  # of one request's search, for drafters without weights
+    lookup: float = 2.03e-05  # of one request's search, for drafters without weights
     #: Of one message between the GPUs of tensor parallelism, of which a layer has two.
-    message: float = 9.27e-06
+    message: float = 1.09e-05
     #: The same over PCIe: NCCL's all-gather takes 14 us for one row and four GPUs, of
     #: which an all-reduce has two (flashinfer pull request 5023); vLLM's own all-reduce
     #: needs NVLink for more than two (its 56128).
-    message_pcie: float = 2.1e-05
+    message_pcie: float = 2.58e-05
+    #: Factor of a prompt's token over its multiplications alone: attention over the
+    #: prompt, and steps that are longer because one of their requests has a prompt.
+    prompt: float = 1.78
     #: Exponent of the tokens of one request: they share experts, so `t` of them touch
     #: as many as `t ** routing` independent ones.
-    routing: float = 0.609
+    routing: float = 0.557
     #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before
     #: vLLM 0.11 and SGLang 0.5, which prepared every draft on the CPU.
-    dated: float = 2.71
+    dated: float = 2.48
 
 
 class Machine(Struct, frozen=True):
@@ -129,14 +132,12 @@ class Machine(Struct, frozen=True):
         reading_share = self.overheads.bandwidth
         if precision.bytes_read < BF16.bytes_read:
             reading_share = self.overheads.bandwidth_quantized
-        has_fp4 = "fp4" in self.accelerator.throughput
+            if model.routed_parameters:
+                reading_share = self.overheads.bandwidth_quantized_experts
         computing_share = self.overheads.throughput
-        arithmetic = precision.arithmetic
-        if precision.bytes_read < 1 and not (has_fp4 and arithmetic == "fp4"):
-            # Without instructions for four bits, weights are unpacked to 16 first.
+        if self._unpacks(model):
             computing_share = self.overheads.throughput_4bit
-            arithmetic = "fp16"
-        operations = self.accelerator.operations_per_second(arithmetic) * self.count
+        operations = self._operations_per_second(model)
         independent = requests * (tokens / requests) ** self.overheads.routing
         reading = model.bytes_read(independent) / (self.bandwidth * reading_share)
         computing = (
@@ -144,6 +145,28 @@ class Machine(Struct, frozen=True):
         )
         powers = reading**_SHARPNESS + computing**_SHARPNESS
         return float(powers ** (1 / _SHARPNESS))
+
+    def _unpacks(self, model: Model) -> bool:
+        """Whether weights are unpacked to 16 bits before they are multiplied: those of
+        four bits without instructions for these.
+        """
+        precision = model.precision
+        has_fp4 = "fp4" in self.accelerator.throughput
+        return precision.bytes_read < 1 and not (
+            has_fp4 and precision.arithmetic == "fp4"
+        )
+
+    def _operations_per_second(self, model: Model) -> float:
+        arithmetic = "fp16" if self._unpacks(model) else model.precision.arithmetic
+        return self.accelerator.operations_per_second(arithmetic) * self.count
+
+    def prompt_token_seconds(self, model: Model) -> float:
+        """Return the time that one more token of a long prompt adds to a step.
+
+        Its weights are read for the step anyway, and unpacked once for all tokens.
+        """
+        operations = self._operations_per_second(model) * self.overheads.throughput
+        return self.overheads.prompt * 2 * model.multiplied_parameters / operations
 
     def _attention_seconds(
         self, model: Model, tokens: float, requests: float, context: float
@@ -208,6 +231,9 @@ class Drafter(Struct, frozen=True):
 
     model: Model | None = None  # ``None`` for a search
     parallel: bool = False  # whether one pass proposes all positions
+    #: Whether what it takes says nothing about the target: a model of its own, or a
+    #: search on the CPU.
+    apart: bool = False
 
 
 def usual_drafter(
@@ -219,9 +245,9 @@ def usual_drafter(
     vocabulary = target.vocabulary
     match method:
         case "draft_model":
-            return Drafter(draft) if draft is not None else None
+            return Drafter(draft, apart=True) if draft is not None else None
         case "ngram" | "ngram_gpu" | "suffix":
-            return Drafter()
+            return Drafter(apart=True)
         case "eagle3":
             return Drafter(_head(target, 1, min(EAGLE3_VOCABULARY, vocabulary)))
         case "eagle":
@@ -300,14 +326,8 @@ class PhysicalModel(Struct, frozen=True):
         return self.machine.overheads.step + batch * self.machine.overheads.request
 
     def prompt_token_seconds(self) -> float:
-        """Return the time that a prompt token adds to a step: of one more in a long
-        prompt.
-        """
-        shorter, longer = _PROMPTS
-        difference = self.machine.pass_seconds(
-            self.target, longer, 1, 0
-        ) - self.machine.pass_seconds(self.target, shorter, 1, 0)
-        return difference / (longer - shorter)
+        """Return the time that one more token of a prompt adds to a step."""
+        return self.machine.prompt_token_seconds(self.target)
 
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
         """Return the time of a step with `k` drafted tokens for each request, without
@@ -355,51 +375,71 @@ class PhysicalModel(Struct, frozen=True):
 # all regimes, else those of its regime. `WIDER_PER_DOUBLING` and `SHARED_ERROR` are
 # chosen, and not checked.
 
-#: Methods that draft alike. `other` are draft models, n-grams and the like, hardly
-#: measured with hardware.
-METHOD_FAMILIES = ("eagle", "mtp", "parallel", "other")
+#: Methods that draft alike; `lookup` searches the text, as n-grams do.
+METHOD_FAMILIES = ("eagle", "mtp", "parallel", "draft_model", "lookup")
 REGIMES = ("dense", "experts")
+#: Kinds of targets whose plain steps are known alike.
+PLAIN_KINDS = ("dense", "dense quantized", "experts")
 
 #: Factor of a speedup at one request, by `method_family` and `regime`; the same in both
 #: directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
-    ("eagle", "dense"): 1.18,
-    ("eagle", "experts"): 1.38,
-    ("mtp", "dense"): 1.71,
-    ("mtp", "experts"): 2.13,
-    ("parallel", "dense"): 1.53,
-    ("parallel", "experts"): 2.1,
-    ("other", "dense"): 1.4,
-    ("other", "experts"): 1.68,
+    ("eagle", "dense"): 1.23,
+    ("eagle", "experts"): 1.31,
+    ("mtp", "dense"): 1.82,
+    ("mtp", "experts"): 1.74,
+    ("parallel", "dense"): 2.24,
+    ("parallel", "experts"): 3.1,
+    ("draft_model", "dense"): 8.13,
+    ("draft_model", "experts"): 8.13,
+    ("lookup", "dense"): 1.89,
+    ("lookup", "experts"): 1.74,
 }
 #: What each doubling of the batch adds to the logarithm of that factor, as a share of
 #: it: at one request all steps read the weights; later multiplying, attention and the
 #: engine count more, and are known less.
-WIDER_PER_DOUBLING = 0.15
+WIDER_PER_DOUBLING = 0.05
 #: Factor of the time of a step with drafts, in both directions.
-STEP = 1.67
-#: The least and the largest factor of the time of a step without drafts, by `regime`,
-#: over what `observed_step.with_observed_step` gives.
+STEP = 2.13
+#: The least and the largest factor of the time of a step without drafts, by
+#: `plain_kind`, over what `observed_step.with_observed_step` gives.
 PLAIN: Mapping[str, tuple[float, float]] = {
-    "dense": (0.77, 1.17),
-    "experts": (0.74, 1.68),
+    "dense": (0.78, 1.24),
+    "dense quantized": (0.58, 1.87),
+    "experts": (0.7, 1.49),
 }
+#: Factor of the time of prompts, in both directions: long ones fill the multipliers,
+#: short ones come with what a request costs besides.
+PROMPTS = 1.7
 #: A plain step is taken to exceed its model by that power of what an observed step with
-#: drafts exceeds its own by. For a dense target, that is mostly drafting. For a mixture
-#: of experts, the least known part is how many experts are read, and both steps read
-#: them.
-SHARED_ERROR: Mapping[str, float] = {"dense": 0.0, "experts": 0.4}
+#: drafts exceeds its own by: both read the same weights, on the same machine, with the
+#: same kernels. What a drafter of its own takes says nothing about the target.
+SHARED_ERROR = 0.4
+#: The error of that power: where a step contradicts its model, little is known of the
+#: plain one.
+SHARED_ERROR_REACH = 0.3
 
 
 def method_family(method: str) -> str:
     """Return the family of a method as vLLM calls it."""
     if method in ("dflash", "dspark", "parallel", "medusa"):
         return "parallel"
-    if method in ("eagle", "eagle3"):
+    if method in ("eagle", "eagle3", "mlp_speculator"):
         return "eagle"
     if method == "mtp" or method.endswith("_mtp"):
         return "mtp"
-    return "other"
+    if method in ("ngram", "ngram_gpu", "suffix"):
+        return "lookup"
+    return "draft_model"
+
+
+def plain_kind(target: Model) -> str:
+    """Return the kind of a target, of `PLAIN_KINDS`."""
+    if target.routed_parameters:
+        return "experts"
+    if target.precision.bytes_read < BF16.bytes_read:
+        return "dense quantized"
+    return "dense"
 
 
 def regime(target: Model) -> str:

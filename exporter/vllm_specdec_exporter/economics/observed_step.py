@@ -4,11 +4,11 @@ The engine measures how long its steps with drafts take, but while it drafts it 
 plain steps to compare them with. So the observed time is taken as it is, and only the
 plain step comes from the model of the hardware: one modelled number instead of two.
 
-What the model of a mixture of experts lacks lengthens both steps, so a part of it
-corrects the plain one (`SHARED_ERROR`). A step that is shorter than any plain one by
-the model shows another hardware: then nothing is known of the cost. Prompts computed in
-the same steps make both longer, in proportion to what they emit. How many of their
-tokens the prefix cache had is not known: from none to all.
+What the model lacks lengthens both steps, so a part of it corrects the plain one
+(`SHARED_ERROR`): the more a step contradicts its model, the less is known of the other.
+A step that is shorter than any plain one by the model shows another hardware: then
+nothing is known of the cost. Prompts that are computed in the same steps are taken out
+of the observed time here, and make the speedup smaller in `economics.speedup`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .cost import Basis, CostProfile
-from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime
+from .hardware import PLAIN, SHARED_ERROR, SHARED_ERROR_REACH, STEP, plain_kind
 
 #: Least share of a request's steps that must have drafts, so that the mean step shows
 #: those.
 MIN_DRAFTING_SHARE = 0.5
+#: Largest share of a step that prompts are taken to be. Where they would be more, the
+#: model of their time is wrong: decoding does not take next to nothing.
+_MOST_PROMPTS = 0.75
 
 
 class ObservedStep(Struct, frozen=True):
@@ -34,23 +37,19 @@ class ObservedStep(Struct, frozen=True):
     drafted: float  # drafted tokens per draft, above 0
     share: float  # of a request's steps, those with drafts, 0 to 1
     emitted: float  # tokens of each request, from 1 up
-    prompts_per_token: float  # prompt tokens for each generated one, from 0 up
 
 
 class _ModelledStep(Struct, frozen=True):
-    """The same step by the model of the hardware."""
+    """The same step by the model of the hardware, without prompts."""
 
     plain_seconds: float  # of one without drafts
     seconds: float  # mean of those with drafts and those without
-    prompt_seconds: float  # of the prompts computed in one, if the cache has none
     draft_extra: float  # cost of a step with drafts beyond a plain one
     mean_extra: float  # the same of the mean step
 
     @classmethod
-    def of(
-        cls, profile: CostProfile, physical: PhysicalModel, step: ObservedStep
-    ) -> _ModelledStep:
-        """Return what `profile`, which has this model, says of a step."""
+    def of(cls, profile: CostProfile, step: ObservedStep) -> _ModelledStep:
+        """Return what `profile` says of a step."""
         plain_seconds, drafting_seconds = profile.step_times(step.drafted, step.batch)
         draft_extra = profile.step_cost(step.drafted, step.batch) - 1
         idle_extra = 0.0
@@ -58,13 +57,32 @@ class _ModelledStep(Struct, frozen=True):
             idle_extra = profile.idle_cost(step.batch) - 1
         drafting_part = step.share * drafting_seconds
         idle_part = (1 - step.share) * plain_seconds * (1 + idle_extra)
-        prompt_tokens = step.batch * step.prompts_per_token
         return cls(
             plain_seconds=plain_seconds,
             seconds=drafting_part + idle_part,
-            prompt_seconds=prompt_tokens * physical.prompt_token_seconds(),
             draft_extra=draft_extra,
             mean_extra=step.share * draft_extra + (1 - step.share) * idle_extra,
+        )
+
+
+class _DecodingSeconds(Struct, frozen=True):
+    """The time of an observed step without that of its prompts, in seconds."""
+
+    low: float
+    typical: float
+    high: float
+
+    @classmethod
+    def of(
+        cls, profile: CostProfile, step: ObservedStep, plain_seconds: float
+    ) -> _DecodingSeconds:
+        """Return what is left of a step beside the prompts that `profile` has."""
+        prompts = profile.prompt_times(step.batch)
+        unit = plain_seconds * step.emitted
+        return cls(
+            low=without_prompts(step.seconds, prompts.high * unit),
+            typical=without_prompts(step.seconds, prompts.typical * unit),
+            high=without_prompts(step.seconds, prompts.low * unit),
         )
 
 
@@ -86,61 +104,73 @@ def with_observed_step(
         or step.share < MIN_DRAFTING_SHARE
     ):
         return profile
-    modelled = _ModelledStep.of(profile, physical, step)
-    target_regime = regime(physical.target)
-    shared_error = SHARED_ERROR[target_regime]
-    low, high = plain_error or PLAIN[target_regime]
-    excess = math.pow(step.seconds / modelled.seconds, shared_error)
-    fastest = modelled.plain_seconds * low * excess
-    if step.seconds < fastest:
-        contradiction = (
-            f"a step takes {_milliseconds(step.seconds)}, by the model of the hardware "
-            f"a plain one at least {_milliseconds(fastest)}"
-        )
-        return replace(profile, errors=(0.0, math.inf), contradiction=contradiction)
+    modelled = _ModelledStep.of(profile, step)
     if modelled.draft_extra <= 0:
         return profile
+    observed = _DecodingSeconds.of(profile, step, modelled.plain_seconds)
+    low, high = plain_error or PLAIN[plain_kind(physical.target)]
+    power = 0.0 if physical.drafter.apart else SHARED_ERROR
+    shared = math.pow(observed.high / modelled.seconds, power)
+    fastest = modelled.plain_seconds * low * shared
+    if observed.high < fastest:
+        contradiction = (
+            f"a step takes {_milliseconds(observed.high)}, by the model of the "
+            f"hardware a plain one at least {_milliseconds(fastest)}"
+        )
+        return replace(profile, errors=(0.0, math.inf), contradiction=contradiction)
 
-    def cost_with(prompts: float, plain_factor: float = 1.0) -> float:
-        with_prompts = modelled.seconds + prompts * step.emitted
-        shared = math.pow(step.seconds / with_prompts, shared_error)
+    def cost_of(seconds: float, plain_factor: float = 1.0) -> float:
+        """Return the cost of a step with drafts that takes `seconds`, for a plain one
+        that takes so many times the expected one.
+        """
+        excess = math.log(max(seconds, fastest) / modelled.seconds)
+        error = math.log(plain_factor)
+        if error:
+            of_share = SHARED_ERROR_REACH * excess
+            error = math.copysign(math.hypot(error, of_share), error)
+        plain = modelled.plain_seconds * math.exp(power * excess + error)
         # A step that verifies drafts takes at least as long as a plain one.
-        plain = min(modelled.plain_seconds * shared, step.seconds)
-        plain = plain * plain_factor + prompts
-        extra = max(0.0, step.seconds / plain - 1)
+        extra = max(0.0, max(seconds, fastest) / plain - 1)
         return 1 + extra * modelled.draft_extra / modelled.mean_extra
 
-    cost = cost_with(modelled.prompt_seconds / 2)
-    lowest = cost_with(modelled.prompt_seconds, high)
-    highest = cost_with(0, low)
+    cost = cost_of(observed.typical)
+    lowest = cost_of(observed.low, high)
+    highest = cost_of(observed.high, low)
     return replace(
         profile,
         correction=profile.correction * (cost - 1) / modelled.draft_extra,
         errors=(lowest / cost, highest / cost),
         basis=Basis.OBSERVED,
-        contradiction=_contradiction(step, modelled, cost),
+        contradiction=_contradiction(observed, modelled, cost),
     )
 
 
-def _contradiction(step: ObservedStep, modelled: _ModelledStep, cost: float) -> str:
-    """Return how a step's time contradicts the modelled ones or the cost, empty if it
+def without_prompts(seconds: float, prompts: float) -> float:
+    """Return the time of a step without that of its prompts, both in seconds."""
+    return max(seconds - prompts, seconds * (1 - _MOST_PROMPTS))
+
+
+def _contradiction(
+    observed: _DecodingSeconds, modelled: _ModelledStep, cost: float
+) -> str:
+    """Return how a step's time contradicts the modelled one or the cost, empty if it
     does not.
     """
-    seconds = _milliseconds(step.seconds)
-    without_prompts = modelled.seconds
-    with_prompts = modelled.seconds + modelled.prompt_seconds * step.emitted
-    if not without_prompts / STEP <= step.seconds <= with_prompts * STEP:
-        nearest = min(with_prompts, max(without_prompts, step.seconds))
+    if observed.high * STEP < modelled.seconds:
+        seconds = observed.high
+    elif observed.low > modelled.seconds * STEP:
+        seconds = observed.low
+    elif cost <= 1:
         return (
-            f"a step takes {seconds}, by the model of the hardware "
-            f"{_milliseconds(nearest)}: the engine's own time counts"
+            f"a step takes {_milliseconds(observed.typical)}, no longer than a plain "
+            "one by the model of the hardware: what drafts cost is not known"
         )
-    if cost <= 1:
-        return (
-            f"a step takes {seconds}, no longer than a plain one by the model of the "
-            "hardware: what drafts cost is not known"
-        )
-    return ""
+    else:
+        return ""
+    return (
+        f"a step takes {_milliseconds(seconds)}, by the model of the hardware "
+        f"{_milliseconds(modelled.seconds)}: the engine's own time counts"
+    )
 
 
 def _milliseconds(seconds: float) -> str:

@@ -128,6 +128,18 @@ def speedup_of_drafts(
     return covered / drafting_time
 
 
+def with_prompts(speedup: float, prompt_time: float) -> float:
+    """Return the speedup of steps that also compute prompts, given that of decoding
+    (Amdahl's law).
+
+    `prompt_time` is what prompts add to a plain step, in plain steps: they take the
+    same time for each generated token with and without speculation.
+    """
+    if not speedup:
+        return speedup
+    return (1 + prompt_time) / (1 / speedup + prompt_time)
+
+
 def estimate(
     length: float | None,
     drafted: float | None,
@@ -150,15 +162,22 @@ def estimate(
     batch = max(1.0, batch)
     cost = profile.step_cost(drafted, batch)
     low_cost, high_cost = profile.cost_range(drafted, batch)
-    speedup = length / cost
+    prompts = profile.prompt_times(batch)
+    of_decoding = length / cost
     # Cost and length are independent: their relative errors add up in quadrature.
     length_reach = Z * length_error / length
     reach_down = math.hypot(math.log(high_cost / cost), length_reach)
     reach_up = math.hypot(math.log(cost / low_cost), length_reach)
+    lowest = of_decoding * math.exp(-reach_down)
+    highest = min(of_decoding * math.exp(reach_up), length + Z * length_error)
     return Estimate(
-        speedup=speedup,
-        speedup_low=speedup * math.exp(-reach_down),
-        speedup_high=min(speedup * math.exp(reach_up), length + Z * length_error),
+        speedup=with_prompts(of_decoding, prompts.typical),
+        speedup_low=min(
+            with_prompts(lowest, prompts.low), with_prompts(lowest, prompts.high)
+        ),
+        speedup_high=max(
+            with_prompts(highest, prompts.low), with_prompts(highest, prompts.high)
+        ),
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=(cost - 1) / drafted,
         step_cost=cost,

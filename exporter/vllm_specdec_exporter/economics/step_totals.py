@@ -57,11 +57,20 @@ class StepIncrease(Struct, frozen=True):
         return (prompts + generated / 2) / requests
 
     @property
-    def prompts_per_token(self) -> float | None:
-        """Prompt tokens for each generated one; ``None`` if not known."""
-        if self.steps.prompt_tokens is None or not self.generation_tokens:
+    def prompts_per_token(self) -> tuple[float, float] | None:
+        """The least and the most prompt tokens that were computed for each generated
+        one; ``None`` if not known.
+
+        Where it is not counted how many of them the prefix cache had, from none to all.
+        """
+        prompts = self.steps.prompt_tokens
+        if prompts is None or not self.generation_tokens:
             return None
-        return self.steps.prompt_tokens / self.generation_tokens
+        if self.steps.cached_prompt_tokens is None:
+            return 0.0, prompts / self.generation_tokens
+        computed = max(0.0, prompts - self.steps.cached_prompt_tokens)
+        computed_per_token = computed / self.generation_tokens
+        return computed_per_token, computed_per_token
 
     @property
     def draft_share(self) -> float | None:

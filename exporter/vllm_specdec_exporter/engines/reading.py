@@ -79,6 +79,7 @@ class Steps(Struct, frozen=True):
     step_observations: float | None = None  # their number
     #: Prompt tokens, of which a step may compute many.
     prompt_tokens: float | None = None
+    cached_prompt_tokens: float | None = None  # those that the prefix cache had
     #: Requests that got their first token; `prompt_tokens` counts at the same moment.
     requests: float | None = None
     draft_seconds: float | None = None  # time of the accelerator for drafting

@@ -308,7 +308,8 @@ class Delta(Struct, frozen=True):
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over
     the drafts of the requests in the batch, `context_tokens` the mean of a request,
-    `prompts_per_token` prompt tokens for each generated one; `matches` are the
+    `prompts_per_token` the least and the most prompt tokens that were computed for each
+    generated one; `matches` are the
     comparisons with the baseline at the ends of the blocks of time. `draft_share` is
     drafting time over verification time. `first_tokens` are those of requests, which
     come from prefill, and `decode_steps` the steps of each request behind it.
@@ -323,7 +324,7 @@ class Delta(Struct, frozen=True):
     batch_size: float | None = None
     step_seconds: float | None = None
     context_tokens: float | None = None
-    prompts_per_token: float | None = None
+    prompts_per_token: tuple[float, float] | None = None
     draft_share: float | None = None
     latencies: tuple[Latency, ...] = ()
     matches: tuple[BaselineComparison | None, ...] = ()

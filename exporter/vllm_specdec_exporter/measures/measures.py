@@ -449,7 +449,6 @@ def observed_step(delta: Delta | None) -> ObservedStep | None:
         drafted=drafted,
         share=drafts / steps,
         emitted=1 + accepted / steps,
-        prompts_per_token=delta.prompts_per_token or 0.0,
     )
 
 

@@ -111,6 +111,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
         )
         if delta is not None:
             profile = profile.at_context(delta.context_tokens)
+            if delta.prompts_per_token is not None:
+                profile = profile.with_prompts(delta.prompts_per_token)
             profile = profile.with_measured_draft(
                 delta.draft_share, self.drafting.num_speculative_tokens
             )
