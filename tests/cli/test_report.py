@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core.test_delivered import REAL, TestSlowEngine, poll
+from core import test_delivered as delivered
 from economics.servers import settings_for
 from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
@@ -57,10 +57,10 @@ ADVISED = (
 SHOWN = {case.name: run(case) for case in CASES if case.name in NAMES} | {
     f"advice-{name.replace('_', '-')}": PAGES[name] for name in ADVISED
 }
-SHOWN["slow-engine"] = page_of(target(TestSlowEngine().polls(300)))
-SHORT_ANSWERS, _ = REAL["draft model, 4 tokens"]
+SHOWN["slow-engine"] = page_of(target(delivered.TestSlowEngine().polls(300)))
+SHORT_ANSWERS, _ = delivered.REAL["draft model, 4 tokens"]
 SHOWN["short-answers"] = page_of(
-    target(poll(settings_for(BUILTIN["eagle"], "eagle", 6), SHORT_ANSWERS))
+    target(delivered.poll(settings_for(BUILTIN["eagle"], "eagle", 6), SHORT_ANSWERS))
 )
 
 #: What is to be pasted: vLLM's flag, or the JSON alone where its method is not known.

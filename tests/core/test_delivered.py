@@ -240,7 +240,9 @@ def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResul
         prompt_tokens=1000.0,
         requests=happened.first_tokens,
     )
-    nothing = Steps(0.0, 0.0, 0.0, 0.0)
+    nothing = Steps(
+        step_seconds=0.0, step_observations=0.0, prompt_tokens=0.0, requests=0.0
+    )
     readings = [
         Reading("vllm-v1", (EngineReading(KEY, each, Load(running, 0, 0.1), steps=of),))
         for each, of in ((begun, nothing), (ended, steps))
@@ -319,7 +321,12 @@ class TestSlowEngine:
                 KEY,
                 counters(drafts, positions),
                 Load(0.0 if time == idle_at else running, 0, 0.1),
-                steps=Steps(drafts and drafts * step, drafts, 0.0, 0.0),
+                steps=Steps(
+                    step_seconds=drafts and drafts * step,
+                    step_observations=drafts,
+                    prompt_tokens=0.0,
+                    requests=0.0,
+                ),
             )
             readings.append((float(time), Reading("vllm-v1", (reading,))))
         return processed(readings, self.settings)[-1][0]
@@ -334,7 +341,7 @@ class TestSlowEngine:
         )
         assert result.payoff.verdict is PayoffVerdict.HARMFUL
         assert result.payoff.speedup_high is not None
-        assert result.payoff.speedup_high < 0.3
+        assert result.payoff.speedup_high < 0.6
         assert result.quality.level is None
         assert name_of(result.quality.reasons[0]) == "quality.few_drafts"
 

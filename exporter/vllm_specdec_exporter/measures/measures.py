@@ -279,7 +279,8 @@ def derive(
     if gained is not None:
         length = gained.length
         emitted = gained.tokens
-        sampled = gained.drafts
+        # Part of a draft, as rates may show, is no sample.
+        sampled = min(drafts, max(1.0, gained.drafts))
         if drafts:
             undelivered = gained.undelivered_ratio
     if length is not None and k:
