@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from core import test_delivered as delivered
+from economics.servers import settings_for
 from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
 from support.copies import replace
 from support.golden import golden_text
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.judgement.published_rules import Rule
 from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import terminal_report as report
@@ -54,6 +57,11 @@ ADVISED = (
 SHOWN = {case.name: run(case) for case in CASES if case.name in NAMES} | {
     f"advice-{name.replace('_', '-')}": PAGES[name] for name in ADVISED
 }
+SHOWN["slow-engine"] = page_of(target(delivered.TestSlowEngine().polls(300)))
+SHORT_ANSWERS, _ = delivered.REAL["draft model, 4 tokens"]
+SHOWN["short-answers"] = page_of(
+    target(delivered.poll(settings_for(BUILTIN["eagle"], "eagle", 6), SHORT_ANSWERS))
+)
 
 #: What is to be pasted: vLLM's flag, or the JSON alone where its method is not known.
 PASTED = re.compile(r".*--speculative-config '|(?:    to paste  | {14})\{\"")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
+from support.builders import increase
 from support.copies import replace
 from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.report import describe
@@ -20,6 +21,7 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 from vllm_specdec_exporter.measures.history import Latency
+from vllm_specdec_exporter.measures.measures import derive
 from vllm_specdec_exporter.observe.result import Deployment, ExporterResult
 
 
@@ -212,6 +214,18 @@ def test_prefix_caches_are_pooled_by_the_tokens_looked_up() -> None:
     assert pool([half, most]).prefix_cache_hit_ratio == pytest.approx(0.6)
     assert pool([half, measures()]).prefix_cache_hit_ratio == pytest.approx(0.5)
     assert pool([measures(), measures()]).prefix_cache_hit_ratio is None
+
+
+def test_what_one_engine_did_not_deliver_is_not_delivered_by_both() -> None:
+    """Answers of 2 tokens on one engine: its drafts give a token each."""
+    happened = increase(1000, [900, 900], generation=2000)
+    short = derive("5m", replace(happened, first_tokens=1000.0, decode_steps=1000.0))
+    long = derive("5m", increase(1000, [900, 900], generation=2800))
+    pooled = pool([short, long])
+    assert (short.mean_acceptance_length, long.mean_acceptance_length) == (1.0, 2.8)
+    assert pooled.mean_acceptance_length == pytest.approx(1.9)
+    assert pooled.coverage_ratio == pytest.approx(3800 / 4800)
+    assert pooled.undelivered_ratio == pytest.approx(1800 / 5600)
 
 
 def test_a_snapshot_without_a_server_is_no_side() -> None:

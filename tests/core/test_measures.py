@@ -58,6 +58,7 @@ class TestByHand:
             mean_draft_length=4.0,
             position_decay_ratio=pytest.approx((0.75 * 2 / 3 * 0.5) ** (1 / 3)),
             coverage_ratio=0.75,
+            undelivered_ratio=0.0,
             drafts_per_second=10.0,
             draft_tokens_per_second=40.0,
             accepted_tokens_per_second=20.0,

@@ -135,7 +135,14 @@ class Server:
         shapes of drafts.
         """
         self.time += after
-        values = counters(self.drafts, self.positions, draft_tokens=self.draft_tokens)
+        # The first token of a request comes from prefill.
+        emitted = self.drafts + sum(self.positions) + (self.requests or 0.0)
+        values = counters(
+            self.drafts,
+            self.positions,
+            draft_tokens=self.draft_tokens,
+            generation=emitted,
+        )
         steps = Steps(
             step_seconds=self.step_seconds,
             step_observations=self.step_seconds and self.drafts,

@@ -57,7 +57,7 @@ def alike(
         accepted,
         request_type=kind,
         temperature=temperature,
-        completion_tokens=accepted + 20,
+        completion_tokens=accepted + 21,
     )
     return [one] * requests
 
@@ -66,8 +66,8 @@ def sixty_forty() -> list[Observation]:
     """60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %, as they
     may come in.
     """
-    code = request(0, record=WELL, request_type="code", completion_tokens=107)
-    chat = request(0, record=BADLY, temperature=1.2, completion_tokens=63)
+    code = request(0, record=WELL, request_type="code", completion_tokens=108)
+    chat = request(0, record=BADLY, temperature=1.2, completion_tokens=64)
     requests = [code] * 60 + [chat] * 40
     Random(1).shuffle(requests)
     return requests
@@ -101,13 +101,13 @@ class TestTheLosingMinority:
         """By request the two kinds are plain: P10 loses, and most others gain."""
         judgement = judged(sixty_forty(), batch=8.0)
         code, chat = judgement.groups
-        tokens = 40 * 63 + 60 * 107
+        tokens = 40 * 64 + 60 * 108
 
         assert (judgement.window, judgement.window_requests) == ("30m", 100)
         assert judgement.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
         assert judgement.losing_requests_ratio == 0.4
         assert judgement.gaining_requests_ratio == 0.6
-        assert judgement.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
+        assert judgement.losing_tokens_ratio == pytest.approx(40 * 64 / tokens)
         assert judgement.mixed is True
         # Each group with its share of the requests and of the rejected tokens, the
         # largest first.

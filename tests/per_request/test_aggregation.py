@@ -319,7 +319,7 @@ class TestNames:
         counted.
         """
         published = result(
-            request(82, tenant="acme", completion_tokens=50),
+            request(82, tenant="acme", completion_tokens=108),
             request(38, tenant="ada@example.org"),
             request(38, tenant="bob"),
             request(38, tenant=""),
@@ -339,9 +339,18 @@ class TestNames:
         assert published.tenants[0].generation_tokens == {
             "loses": 0,
             "break_even": 0,
-            "gains": 50,
+            "gains": 108,
         }
         assert "ada" not in repr(published)
+
+    def test_requests_gain_by_what_reached_their_answer(self) -> None:
+        """Of an answer of 2 tokens a draft gives the second one, whatever was
+        accepted.
+        """
+        (short,) = result(request(82, completion_tokens=2)).groups
+        (whole,) = result(request(82, completion_tokens=108)).groups
+        assert (short.outcomes["loses"], short.accepted_tokens) == (1, 82)
+        assert whole.outcomes["gains"] == 1
 
 
 def test_load_of_a_model() -> None:

@@ -299,3 +299,21 @@ class TestRefusing:
 
         with pytest.raises(RecordError):
             parse_record(document)
+
+
+@pytest.mark.parametrize(
+    ("completion_tokens", "delivered"),
+    [(2, 0), (3, 1), (4, 2), (6, 4), (200, 4), (None, 4), (1, 0)],
+)
+def test_what_the_end_of_an_answer_cuts_off_was_accepted_and_not_delivered(
+    completion_tokens: int | None, delivered: int
+) -> None:
+    """A real vLLM 0.32 with K=4 and an answer of 2 tokens: one draft, 4 accepted, and
+    the second token is the first one that the draft gave.
+    """
+    drafted = DraftRecord(1, 4, 4)
+    assert drafted.delivered_tokens(completion_tokens) == delivered
+    stats = GroupStats()
+    stats.add(drafted, Outcome.GAINS, completion_tokens or 0)
+    assert stats.acceptance_ratio == 1.0
+    assert stats.mean_acceptance_length == 1 + delivered

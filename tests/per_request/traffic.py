@@ -77,7 +77,7 @@ def observations(kinds: Iterable[Kind], seed: int = 1) -> Iterator[Observation]:
             tenant=kind.tenant,
             stream=True,
             request_id=f"chatcmpl-{number:032x}",
-            completion_tokens=accepted + len(steps),
+            completion_tokens=1 + accepted + len(steps),
             record=DraftRecord(
                 len(steps),
                 sum(step[0] for step in steps),
@@ -127,7 +127,7 @@ def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
                 "model": kind.model,
                 "choices": [{"index": 0, "finish_reason": "stop"}],
                 "usage": {
-                    "completion_tokens": sum(step[1] for step in steps) + len(steps)
+                    "completion_tokens": 1 + sum(step[1] for step in steps) + len(steps)
                 },
                 "metrics": {
                     "speculative_decoding": record_of(steps, details=kind.details)

@@ -1,7 +1,7 @@
 """A small OpenAI endpoint with vLLM's counters, for what a real one does rarely: fail,
 restart, be disturbed.
 
-It answers at once. A request of n tokens has n / 2 drafts of K = 4 tokens; which share
+It answers at once. A request of n tokens has n / 5 drafts of K = 4 tokens; which share
 of them is accepted depends on the temperature alone, in whole drafts, so the expected
 numbers can be worked out by hand.
 """
@@ -198,7 +198,7 @@ def drafts_of(tokens: int, temperature: float) -> Counter[int]:
         accepted = 2
     else:
         accepted = 1
-    return Counter({accepted: tokens // 2})
+    return Counter({accepted: tokens // 5})
 
 
 def events(tokens: int, histogram: Counter[int] | None, *, chat: bool) -> list[bytes]:

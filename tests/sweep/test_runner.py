@@ -94,7 +94,7 @@ async def test_acceptance_comes_from_counters_and_records_alike(
     assert hot.mean_acceptance_length == 3.0
     assert cold.counters == cold.records
     assert cold.counters.position_acceptance_ratio == (1.0, 1.0, 1.0, 0.0)
-    assert cold.counters.drafts == 4 * 10
+    assert cold.counters.drafts == 4 * 4
     assert cold.completion_tokens == 80
     assert cold.generated_tokens == 80.0
     assert cold.acceptance_interval.unit == "request"
@@ -277,8 +277,8 @@ STOPS = {
     ),
     "drafts of others, though no token": (
         2,
-        lambda server: server.engine.histogram.update({0: 4}),  # of 40 drafts
-        "the counters say 44 drafts, the requests' records 40",
+        lambda server: server.engine.histogram.update({0: 4}),  # of 16 drafts
+        "the counters say 20 drafts, the requests' records 16",
         [Status.DISTURBED],
     ),
     "a restart": (
@@ -449,7 +449,7 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     assert document["format"] == "vllm-specdec-sweep"
     assert document["format_version"] == 2
     assert document["setup"]["temperatures"] == [0.0, 0.8]
-    assert document["cells"][0]["answers"][3]["drafts"]["accepted_tokens"] == 30
+    assert document["cells"][0]["answers"][3]["drafts"]["accepted_tokens"] == 12
     assert names_in(tmp_path / "new") == {"sweep.json"}
 
 

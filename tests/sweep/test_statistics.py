@@ -177,6 +177,8 @@ def test_records_add_up_to_positions() -> None:
     assert total.accepted_tokens == 10
     assert total.accepted_tokens_per_position == (4, 3, 2, 1)
     assert sum(total.accepted_tokens_per_position) == total.accepted_tokens
+    # Each answer had a token of its prefill.
+    assert total.first_tokens == 2
 
 
 def test_the_engines_of_a_server_are_added_up_position_by_position() -> None:

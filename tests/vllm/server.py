@@ -453,6 +453,7 @@ class Truth:
     accepted_tokens: int
     accepted_per_position: tuple[int, ...]
     accepted_per_draft: tuple[int, ...]
+    requests: int = 0
 
     @property
     def acceptance(self) -> float:
@@ -498,4 +499,5 @@ def truth(answers: Iterable[Told]) -> Truth:
             sum(per_draft[position:]) for position in range(1, depth)
         ),
         accepted_per_draft=tuple(per_draft),
+        requests=len(answers),
     )

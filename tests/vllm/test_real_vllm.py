@@ -329,6 +329,33 @@ def test_a_good_draft_model_is_known_and_accepted(drafting: Observation) -> None
     assert (drafting.scrape.value("acceptance_ratio", window=WHOLE) or 0) > 0.35
 
 
+@pytest.mark.parametrize("tokens", [2, 8])
+def test_of_short_answers_only_what_they_received_counts(
+    server: VllmServer, tokens: int
+) -> None:
+    """Of an answer of 2 tokens a draft gives the second one, whatever was accepted: it
+    can never gain.
+    """
+    with exporter(server) as running:
+        metrics_before = wait_until_up(running)
+        answers = drive(server, 120, concurrency=2, max_tokens=tokens)
+        observed = observe(running, answers, metrics_before)
+    scrape = observed.scrape
+    sums = observed.truth
+    delivered = sums.completion_tokens - sums.requests
+    length = scrape.value("mean_acceptance_length", window=WHOLE)
+    assert length == pytest.approx(delivered / sums.drafts)
+    coverage = scrape.value("coverage_ratio", window=WHOLE)
+    assert coverage == pytest.approx((tokens - 1) / tokens)
+    counted = 1 + sums.accepted_tokens / sums.drafts
+    assert length < counted
+    if tokens == 2:
+        assert length == 1.0
+        assert counted > 2
+        assert scrape.value("speedup_interval", bound="high") <= 1.0
+        assert scrape.one_hot("payoff") != ["beneficial"]
+
+
 # --- the counts and measures of every story with one engine ---
 
 
@@ -388,31 +415,50 @@ def test_measures_of_the_whole_window_equal_the_records(
     for name, label in LABELLED.items():
         values = by(observation.scrape, label, name, window=WHOLE)
         published |= {f"{name} {key}": value for key, value in values.items()}
-    expected = expected_measures(observation.truth)
+    sums = observation.truth
+    length = published["mean_acceptance_length"]
+    # The end of an answer cuts off a draft's tokens at most; the records count them.
+    counted = 1 + sums.accepted_tokens / sums.drafts
+    cut_off = len(sums.accepted_per_position) * sums.requests / sums.drafts
+    assert counted - cut_off <= length <= counted + 1e-9
+    expected = expected_measures(sums, length)
     # Left open: whether the K in force is listed among the values that K could have.
-    all_tokens = (
-        f"mean_acceptance_length_at {len(observation.truth.accepted_per_position)}"
-    )
+    all_tokens = f"mean_acceptance_length_at {len(sums.accepted_per_position)}"
     if all_tokens in published:
         expected[all_tokens] = expected["mean_acceptance_length"]
     assert published == pytest.approx(expected, rel=1e-9)
 
 
-def expected_measures(sums: Truth) -> dict[str, float]:
+def test_a_draft_model_delivers_what_is_no_first_token(drafting: Observation) -> None:
+    """It drafts in every step, so its drafts gave all other tokens."""
+    sums = drafting.truth
+    delivered = sums.completion_tokens - sums.requests
+    published = {
+        name: drafting.scrape.value(name, window=WHOLE)
+        for name in ("mean_acceptance_length", "coverage_ratio", "undelivered_ratio")
+    }
+    assert published == pytest.approx(
+        {
+            "mean_acceptance_length": delivered / sums.drafts,
+            "coverage_ratio": delivered / sums.completion_tokens,
+            "undelivered_ratio": 1 - delivered / (sums.accepted_tokens + sums.drafts),
+        }
+    )
+
+
+def expected_measures(sums: Truth, length: float) -> dict[str, float]:
     """Return the measures of a window that holds exactly these requests, from their
-    definitions.
+    definitions; `length` are the tokens that a draft delivered.
     """
     drafts = sums.drafts
     positions = sums.accepted_per_position
     measures = {
         "window_drafts": float(drafts),
         "acceptance_ratio": sums.acceptance,
-        "mean_acceptance_length": 1 + sums.accepted_tokens / drafts,
+        "mean_acceptance_length": length,
         "expected_tokens_per_step": 1 + sum(positions) / drafts,
         "mean_draft_length": sums.draft_tokens / drafts,
-        "coverage_ratio": min(
-            1.0, (sums.accepted_tokens + drafts) / sums.completion_tokens
-        ),
+        "coverage_ratio": length * drafts / sums.completion_tokens,
     }
     reached = drafts
     for position, accepted in enumerate(positions):
@@ -423,9 +469,8 @@ def expected_measures(sums: Truth) -> dict[str, float]:
         # What was accepted here is what reaches the next position.
         reached = accepted
     for tokens in range(1, len(positions)):
-        measures[f"mean_acceptance_length_at {tokens}"] = (
-            1 + sum(positions[:tokens]) / drafts
-        )
+        up_to = 1 + sum(positions[:tokens]) / drafts
+        measures[f"mean_acceptance_length_at {tokens}"] = min(up_to, length)
     if len(positions) > 1 and positions[0]:
         decay = (positions[-1] / positions[0]) ** (1 / (len(positions) - 1))
         measures["position_decay_ratio"] = decay

@@ -28,13 +28,19 @@ class StepIncrease(Struct, frozen=True):
     observes_tokens: bool
 
     @property
+    def observed_steps(self) -> float | None:
+        """The steps of each request behind its first token; ``None`` if not known."""
+        if self.observes_tokens:
+            return None
+        return self.steps.step_observations
+
+    @property
     def mean_step_seconds(self) -> float | None:
         """The mean time of a step; ``None`` if not known."""
         seconds = self.steps.step_seconds
-        observations = self.steps.step_observations
-        if seconds is None or not observations or self.observes_tokens:
+        if seconds is None or not self.observed_steps:
             return None
-        return seconds / observations
+        return seconds / self.observed_steps
 
     @property
     def counts_context(self) -> bool:

@@ -4,10 +4,15 @@ The first state that applies::
 
     off         no speculation is configured
     warming_up  fewer than two samples since the start or restart
-    idle        nothing was generated in the window
+    idle        nothing was generated in the window, or first tokens only
     bypassed    tokens were generated, but nothing was drafted
     warming_up  fewer drafts than the minimum: too few for a ratio
     active      enough drafts to judge
+
+Drafts that can have delivered nothing do not count: vLLM pads the step of a first token
+with one. A quarter of the minimum is enough where no more can come: requests ran all
+the time, the window is full, and a step takes a second or more. Then the interval of
+the speedup says what so few drafts allow.
 
 The shortest window then decides whether drafting has ended since.
 """
@@ -19,8 +24,16 @@ from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 from ..economics.speculative_config import Speculation
+from ..measures.delivered import delivered
 from ..measures.history import Delta
 from .messages import message
+
+#: Share of the minimum of drafts that a busy engine needs: a quarter of the drafts has
+#: twice the error of the length, which the interval of the speedup includes.
+_BUSY_SHARE = 0.25
+#: Seconds of a step from which its length itself is a finding: a client reads no more
+#: than a few words in that time.
+SLOW_STEP = 1.0
 
 
 class ActivityState(StrEnum):
@@ -49,22 +62,38 @@ class Activity(Struct, frozen=True):
 
 
 def judge_activity(
-    *, configured: bool, delta: Delta | None, window: str, thresholds: Thresholds
+    *,
+    configured: bool,
+    delta: Delta | None,
+    window: str,
+    thresholds: Thresholds,
+    busy: bool = False,
 ) -> Activity:
     """Judge the activity of an engine; `delta` is ``None`` before the window has two
-    samples.
+    samples, and `busy` is whether requests ran all through a full window.
     """
     if not configured:
         return Activity(ActivityState.OFF, message("activity.off"))
     if delta is None:
         return Activity(ActivityState.WARMING_UP, message("activity.started"))
-    drafts = delta.drafts or 0.0
+    counted_drafts = delta.drafts or 0.0
     generated = delta.generation_tokens or 0.0
-    if drafts <= 0 and generated <= 0:
+    if counted_drafts <= 0 and generated <= 0:
         return Activity(ActivityState.IDLE, message("activity.idle", window=window))
-    if drafts <= 0:
+    # The prefill node of a disaggregated pair generates nothing but first tokens.
+    if generated and generated == delta.first_tokens:
+        return Activity(ActivityState.IDLE, message("activity.first_tokens_only"))
+    if counted_drafts <= 0:
         return _bypassed(generated, window)
+    gained = delivered(delta)
+    drafts = counted_drafts
+    if gained is not None:
+        drafts = gained.drafts
     needed = thresholds.minimum_drafts
+    slow = busy and (delta.step_seconds or 0.0) >= SLOW_STEP
+    if slow and _BUSY_SHARE * needed <= drafts < needed:
+        reason = message("activity.few_but_busy", drafts=drafts, window=window)
+        return Activity(ActivityState.ACTIVE, reason)
     if drafts < needed:
         reason = message(
             "activity.few_drafts", drafts=drafts, needed=needed, window=window

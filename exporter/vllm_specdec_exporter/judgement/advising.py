@@ -228,6 +228,7 @@ def _evidence(case: Case, measures: Measures, shape: DraftShape | None) -> Evide
         payoff=case.payoff,
         thresholds=case.thresholds,
         tried=case.tried,
+        delivered_share=measures.delivered_share,
     )
 
 

@@ -47,6 +47,7 @@ class Case(Struct, frozen=True):
     #: The least and the most requests running in the window.
     batch_sizes: tuple[float, float] | None = None
     settled: bool = True  # whether the window is full
+    busy: bool = False  # whether requests ran at every sample of a full window
     model_name: str = ""  # the served name
     version: str = ""  # of the server, empty if not known
     engines: int = 1  # engines that serve the model: ranks of data parallelism

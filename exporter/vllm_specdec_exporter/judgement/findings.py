@@ -13,7 +13,7 @@ from ..economics.known_problems import DeploymentFacts, known_problems
 from ..economics.speculative_config import drafts_without_model, names_drafter
 from ..engines.engine import Engine
 from ..measures.measures import Measures
-from .activity import ActivityState
+from .activity import SLOW_STEP, ActivityState
 from .advice import Action, Advice, how_to_start
 from .case import Case
 from .explanation import how_to_know
@@ -192,8 +192,10 @@ def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]
         findings = _of_activity(case)
     else:
         findings = hint("no_speculation", reason=case.activity.reason)
-    if measures is not None and verdicts.quality.level is not None:
+    if measures is not None:
+        findings += _of_speed(case, measures)
         findings += of_payoff(case, verdicts)
+    if measures is not None and verdicts.quality.level is not None:
         findings += _of_acceptance(case, measures, verdicts)
     findings += _of_configuration(case)
     if case.defects:
@@ -269,6 +271,23 @@ def _of_activity(case: Case) -> list[Finding]:
     return []
 
 
+def _of_speed(case: Case, measures: Measures) -> list[Finding]:
+    """Return the findings on requests that run while little comes out."""
+    if not case.busy:
+        return []
+    if case.activity.state is ActivityState.IDLE:
+        if measures.generation_tokens_per_second == 0:
+            return problem("nothing_comes_out", window=measures.window)
+        return []
+    seconds = measures.step_seconds
+    if seconds is None or seconds < SLOW_STEP:
+        return []
+    generated = measures.generation_tokens_per_second or 0.0
+    return problem(
+        "slow_steps", window=measures.window, seconds=seconds, generated=generated
+    )
+
+
 def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[Finding]:
     findings = _of_poor_acceptance(case, measures, verdicts)
     thresholds = case.thresholds
@@ -281,6 +300,12 @@ def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[F
             "drafts_vary",
             drafted=measures.mean_draft_length,
             k=len(measures.position_acceptance_ratio),
+        )
+    if measures.cut_short:
+        findings += hint(
+            "undelivered",
+            share=measures.undelivered_ratio,
+            length=measures.mean_acceptance_length,
         )
     # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:

@@ -19,6 +19,7 @@ certain. So noise at one end changes nothing.
 A large change is confirmed within one window. A small one takes longer.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ from msgspec.structs import replace
 from ..config.thresholds import Thresholds
 from ..economics.choice import CandidateK, Choice, TriedK, choose
 from ..engines.reading import Counters
+from ..measures.delivered import within_length
 from ..measures.measures import survival
 from .payoff import Payoff, PayoffVerdict
 
@@ -84,6 +86,8 @@ class Evidence(Struct, frozen=True):
     #: For the minimum gain and the usual acceptance length of the method.
     thresholds: Thresholds
     tried: tuple[TriedK, ...] = ()  # other K that really ran at this load
+    #: Share of the accepted tokens that reached an answer, 0 to 1.
+    delivered_share: float = 1.0
 
     def in_window(self, sureness: float) -> Choice:
         """Return the speedup of every K, from the window."""
@@ -106,6 +110,9 @@ class Evidence(Struct, frozen=True):
         self, survival: tuple[float, ...], drafts: float, sureness: float
     ) -> Choice:
         reach = len(survival) if self.varying or self.only_smaller else 0
+        if self.delivered_share < 1:
+            length = 1 + self.delivered_share * math.fsum(survival)
+            survival = within_length(survival, length)
         return choose(
             survival,
             drafts,

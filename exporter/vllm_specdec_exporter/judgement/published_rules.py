@@ -41,10 +41,11 @@ def apply_rules(
     measures: Measures, profile: CostProfile, thresholds: Thresholds
 ) -> tuple[Rule, ...]:
     """Return the published rules applied to a window, without those on deep positions
-    if drafts vary.
+    if drafts vary, or if answers end before their tokens.
     """
     rules = []
-    if measures.position_acceptance_ratio and not measures.drafts_vary:
+    misleading = measures.drafts_vary or measures.cut_short
+    if measures.position_acceptance_ratio and not misleading:
         rules.append(_last_position(measures, thresholds))
         rules.append(_marginal_benefit(measures, profile))
     if measures.mean_acceptance_length is not None:

@@ -135,10 +135,18 @@ _UNDERSTATED = frozenset({"position_decay_ratio", "last_position_acceptance_rati
 def judge_quality(
     measures: Measures, other_windows: Sequence[Measures], thresholds: Thresholds
 ) -> Quality:
-    """Judge the acceptance within a window with enough drafts; `other_windows` show
-    whether it is steady.
+    """Judge the acceptance within a window; `other_windows` show whether it is steady.
+
+    There is no level with fewer drafts than the minimum, as of a slow engine: it has no
+    interval that would say how little they prove.
     """
     criteria = _apply_rubric(measures, other_windows, thresholds)
+    drafts = measures.drafts or 0.0
+    if drafts < thresholds.minimum_drafts:
+        few = message(
+            "quality.few_drafts", drafts=drafts, needed=thresholds.minimum_drafts
+        )
+        return Quality(None, (few,), criteria)
     if measures.mean_acceptance_length is None and measures.acceptance_ratio is None:
         return Quality(None, (message("quality.nothing_known"),), criteria)
     level = _level(criteria)

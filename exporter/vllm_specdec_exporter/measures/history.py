@@ -313,6 +313,8 @@ class Delta(Struct, frozen=True):
     comparisons with the baseline at the ends of the blocks of time. `draft_share` is
     drafting time over verification time. `prefix_cache_queries` are the prompt tokens
     looked up in the prefix cache, and `prefix_cache_hits` those found there.
+    `first_tokens` are those of requests, which come from prefill, and `decode_steps`
+    the steps of each request behind it.
     """
 
     span: float
@@ -331,6 +333,8 @@ class Delta(Struct, frozen=True):
     drafted_tokens_per_position: tuple[float, ...] = ()
     prefix_cache_queries: float | None = None
     prefix_cache_hits: float | None = None
+    first_tokens: float | None = None
+    decode_steps: float | None = None
 
 
 def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:
@@ -379,6 +383,8 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
         ),
         latencies=latency_summaries(first.latencies, last.latencies, ends),
         matches=tuple(sample.match for sample in ends),
+        first_tokens=steps.steps.requests,
+        decode_steps=steps.observed_steps,
     )
 
 

@@ -36,6 +36,7 @@ from ..economics.speedup import (
 )
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
+from .delivered import decoded_tokens, delivered, within_length
 from .history import Delta, Latency
 
 
@@ -140,6 +141,12 @@ class DraftTree(Struct, frozen=True):
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are
 #: understated.
 FULL_DRAFT_SHARE = 0.95
+#: Requests for each decode step from which the batch size is uncertain by more than the
+#: cost of a step, which a calibration knows to 5 %: answers of less than 20 steps.
+_SHORT_ANSWERS = 0.05
+#: Share of the counted tokens that reached no answer from which positions, which count
+#: them, say little: an answer of 100 tokens loses 2 or 3 at its end.
+_CUT_SHORT = 0.1
 LIFETIME = "lifetime"  # window name of the means over a server's whole life (vLLM V0)
 
 
@@ -154,8 +161,8 @@ class Measures(Struct, frozen=True):
             the window.
         drafts: drafts in the window, the sample size of the ratios.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
-        mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted /
-            drafts.
+        mean_acceptance_length: tokens delivered per draft, 1 to 1 + K: 1 + accepted /
+            drafts, and at most the generated tokens behind first ones / drafts.
         mean_acceptance_length_error: its standard error by the sample; where positions
             are not counted, the largest that drafts of equal length can have.
         position_acceptance_ratio: at index i, the share of drafts in which position i
@@ -166,11 +173,16 @@ class Measures(Struct, frozen=True):
             ``None`` if no draft got to i.
         expected_tokens_per_step: 1 + the sum of the position ratios.
         mean_acceptance_length_at: at index i, the mean acceptance length with K = i +
-            1; a lower bound below the present K.
+            1; a lower bound below the present K, unless the ends of answers cut off
+            tokens.
         mean_draft_length: draft tokens per draft, 0 to K.
         position_decay_ratio: geometric mean of the conditional ratios after position 0,
             0 to 1.
-        coverage_ratio: share of the generated tokens that drafts emitted, 0 to 1.
+        coverage_ratio: share of the generated tokens that drafts emitted, 0 to 1: the
+            most that it can have been.
+        undelivered_ratio: the least share of the tokens counted for drafts (accepted
+            tokens + drafts) that reached no answer, 0 to 1: cut off behind its end, or
+            of drafts that vLLM pads prefill with.
         drafts_per_second: drafts over `span_seconds`.
         draft_tokens_per_second: tokens over `span_seconds`, as are the next two.
         accepted_tokens_per_second: accepted draft tokens.
@@ -178,6 +190,8 @@ class Measures(Struct, frozen=True):
         prefix_cache_queries_per_second: prompt tokens looked up in the prefix cache.
         prefix_cache_hit_ratio: share of them that was found there, 0 to 1.
         batch_size: requests in the batch, averaged over the drafts.
+        batch_size_high: the most that it can have been: the gauge that it comes from
+            leaves out requests that just had their last step.
         step_seconds: mean time of an engine step, as every request in the batch sees
             it.
         estimate: the gain of speculation according to the cost profile.
@@ -200,6 +214,7 @@ class Measures(Struct, frozen=True):
     mean_draft_length: float | None = None
     position_decay_ratio: float | None = None
     coverage_ratio: float | None = None
+    undelivered_ratio: float | None = None
     drafts_per_second: float | None = None
     draft_tokens_per_second: float | None = None
     accepted_tokens_per_second: float | None = None
@@ -207,11 +222,30 @@ class Measures(Struct, frozen=True):
     prefix_cache_queries_per_second: float | None = None
     prefix_cache_hit_ratio: float | None = None
     batch_size: float | None = None
+    batch_size_high: float | None = None
     step_seconds: float | None = None
     estimate: Estimate = Estimate()
     measured: Measured = Measured()
     returns: Return = Return()
     latencies: tuple[Latency, ...] = ()
+
+    @property
+    def delivered_share(self) -> float:
+        """The share of the accepted tokens that reached an answer, 0 to 1."""
+        length = self.mean_acceptance_length
+        counted = self.expected_tokens_per_step
+        if not self.undelivered_ratio or length is None or counted is None:
+            return 1.0
+        if counted <= length:
+            return 1.0
+        return (length - 1) / (counted - 1)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether so much of the drafts reached no answer that the positions as counted
+        say little.
+        """
+        return (self.undelivered_ratio or 0.0) >= _CUT_SHORT
 
     @property
     def drafts_vary(self) -> bool:
@@ -248,20 +282,38 @@ def derive(
     accepted = delta.accepted_tokens
     positions = survival(delta.accepted_tokens_per_position, drafts)
     conditional = _conditional(delta, positions)
-    lengths = acceptance_lengths(positions)
     k = len(delta.accepted_tokens_per_position)
     draft_length = _mean(delta.draft_tokens, drafts, k)
     accepted_per_draft = _mean(accepted, drafts, k)
+    counted_lengths = acceptance_lengths(positions)
+    lengths = counted_lengths
     length = None
-    if accepted_per_draft is not None:
-        length = 1 + accepted_per_draft
-    error = _error_of_length(positions, draft_length, accepted_per_draft, drafts)
     emitted = None
-    if delta.drafts is not None and accepted is not None:
-        emitted = drafts + accepted
+    undelivered = None
+    sampled = drafts
+    gained = delivered(delta)
+    if gained is not None:
+        length = gained.length
+        emitted = gained.tokens
+        # Part of a draft, as rates may show, is no sample.
+        sampled = min(drafts, max(1.0, gained.drafts))
+        if drafts:
+            undelivered = gained.undelivered_ratio
+    if length is not None and k:
+        length = min(length, 1.0 + k)
+    if undelivered and length is not None and accepted_per_draft is not None:
+        lengths = tuple(min(each, length) for each in lengths)
+        accepted_per_draft = min(accepted_per_draft, length - 1)
+    error = _error_of_length(
+        within_length(positions, lengths[-1]) if lengths else (),
+        draft_length,
+        accepted_per_draft,
+        sampled,
+    )
     costed: float | None = draft_length
     if positions and not _vary(draft_length, len(positions)):
         costed = len(positions)
+    batch_high = _batch_size_high(delta)
     estimated = Estimate()
     if profile is not None and costed is None and tree is not None:
         estimated = _estimate_of_tree(
@@ -271,6 +323,9 @@ def derive(
         estimated = estimate(
             length, costed, delta.batch_size, profile, length_error=error
         )
+        if batch_high is not None:
+            at_high = estimate(length, costed, batch_high, profile, length_error=error)
+            estimated = _widened(estimated, at_high)
     span = delta.span
     measures = Measures(
         window=window,
@@ -281,11 +336,12 @@ def derive(
         mean_acceptance_length_error=error,
         position_acceptance_ratio=positions,
         position_conditional_acceptance_ratio=conditional,
-        expected_tokens_per_step=lengths[-1] if lengths else None,
+        expected_tokens_per_step=counted_lengths[-1] if counted_lengths else None,
         mean_acceptance_length_at=lengths,
         mean_draft_length=draft_length,
         position_decay_ratio=_decay(conditional),
         coverage_ratio=_ratio(emitted, delta.generation_tokens),
+        undelivered_ratio=undelivered,
         drafts_per_second=_rate(delta.drafts, span),
         draft_tokens_per_second=_rate(delta.draft_tokens, span),
         accepted_tokens_per_second=_rate(accepted, span),
@@ -295,6 +351,7 @@ def derive(
             delta.prefix_cache_hits, delta.prefix_cache_queries
         ),
         batch_size=delta.batch_size,
+        batch_size_high=batch_high or delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,
         measured=measured_speedup(delta.matches, minimum_requests),
@@ -336,6 +393,36 @@ def _estimate_of_tree(
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=None,
     )
+
+
+def _batch_size_high(delta: Delta) -> float | None:
+    """Return the most requests that the batch can have had on average; ``None`` if that
+    hardly differs from its size by the gauge, or is not known.
+
+    The gauge is that behind a step. A request with few steps is missing behind its last
+    one: of a request with a prefill and one decode step, it shows half.
+    """
+    gained = delivered(delta)
+    decoded = decoded_tokens(delta)
+    if delta.batch_size is None or gained is None or not decoded:
+        return None
+    steps = delta.decode_steps or decoded - gained.accepted_tokens
+    if not steps:
+        return None
+    missing = (delta.first_tokens or 0.0) / steps
+    if missing < _SHORT_ANSWERS:
+        return None
+    return delta.batch_size * (1 + missing)
+
+
+def _widened(estimated: Estimate, at_high: Estimate) -> Estimate:
+    """Return the estimate with an interval that includes that at the largest batch."""
+    intervals = (estimated.interval, at_high.interval)
+    lows = [interval.ends[0] for interval in intervals if interval is not None]
+    highs = [interval.ends[1] for interval in intervals if interval is not None]
+    if not lows:
+        return estimated
+    return replace(estimated, speedup_low=min(lows), speedup_high=max(highs))
 
 
 def _conditional(
@@ -402,14 +489,23 @@ def observed_step(delta: Delta | None) -> ObservedStep | None:
         return None
     if not drafted or batch is None:
         return None
-    # A request gets a token from each of its steps without a draft.
-    accepted = delta.accepted_tokens or 0.0
-    steps = max(delta.drafts, (delta.generation_tokens or 0.0) - accepted)
+    drafts = delta.drafts
+    accepted = 0.0
+    gained = delivered(delta)
+    if gained is not None:
+        drafts = gained.drafts
+        accepted = gained.accepted_tokens
+    decoded = decoded_tokens(delta) or 0.0
+    # A request gets a token from each of its steps without a draft. The step of its
+    # first token is not among those observed.
+    steps = max(drafts, decoded - accepted)
+    if not steps:
+        return None
     return ObservedStep(
         seconds=delta.step_seconds,
         batch=max(1.0, batch),
         drafted=drafted,
-        share=delta.drafts / steps,
+        share=drafts / steps,
         emitted=1 + accepted / steps,
     )
 

@@ -26,6 +26,7 @@ from ..economics.equal_load import (
     speedup_over_strata,
     total,
 )
+from ..economics.statistics import Uncertainty
 from .history import Sample, running_between
 
 #: Length of a block of time, in seconds. With shorter ones, a load or a temperature
@@ -45,6 +46,10 @@ _FULL_DRAFT = 0.95
 #: Largest logarithm of the acceptance of the first position with one K over that with
 #: another: the same prompts differed by 0.10 between K=1 and K=8 (vLLM 48892).
 _ALIKE = 0.15
+
+
+#: Traffic that differs is not corrected for, but not compared (`_alike`).
+_SAME_CONDITIONS = Uncertainty(0.0, 1.0)
 
 
 class TrialBlock(Struct, frozen=True):
@@ -118,7 +123,6 @@ class Trials(Struct, frozen=True):
         newest: Sample,
         *,
         started: float,
-        context_tokens: float | None,
         deployment: tuple[str, ...],
     ) -> Trials:
         """Return the trials with the interval between two adjacent samples.
@@ -130,7 +134,7 @@ class Trials(Struct, frozen=True):
             state = Trials(deployment)
         if previous.time - started < _WARM_UP:
             return state
-        found = _interval(previous, newest, context_tokens)
+        found = _interval(previous, newest)
         if found is None:
             return state
         known: Trial | None = None
@@ -153,7 +157,9 @@ class Trials(Struct, frozen=True):
             return
         for trial in here.values():
             stratum = Stratum.of(trial.by_time, present.by_time)
-            of_present = speedup_over_strata((stratum,), concurrent=False)
+            of_present = speedup_over_strata(
+                (stratum,), concurrent=False, conditions=_SAME_CONDITIONS
+            )
             if of_present.low is None or not _alike(trial, present):
                 continue
             yield TriedK(
@@ -197,9 +203,7 @@ def _alike(trial: Trial, present: Trial) -> bool:
     return abs(math.log(ratios[0] / ratios[1])) <= _ALIKE
 
 
-def _interval(
-    previous: Sample, newest: Sample, context_tokens: float | None
-) -> Trial | None:
+def _interval(previous: Sample, newest: Sample) -> Trial | None:
     """Return what an interval shows of one K; ``None`` if it shows none."""
     first = previous.counters
     last = newest.counters
@@ -210,7 +214,8 @@ def _interval(
     drafted = _increase(first.draft_tokens, last.draft_tokens)
     # The first token of a request follows no other.
     tokens = _increase(first.generation_tokens, last.generation_tokens)
-    tokens -= _increase(previous.steps.requests, newest.steps.requests)
+    requests = _increase(previous.steps.requests, newest.steps.requests)
+    tokens -= requests
     same_k = len(first.accepted_tokens_per_position) == k
     full = drafted >= _FULL_DRAFT * k * drafts
     if not k or not same_k or batch is None or not full:
@@ -221,8 +226,11 @@ def _interval(
         seconds=seconds,
         weight=tokens,
         log_load=tokens * math.log(batch),
-        log_prompt=tokens * math.log(max(1.0, context_tokens or 1.0)),
         generated=tokens,
+        begun=requests,
+        prompt_tokens=_increase(
+            previous.steps.prompt_tokens, newest.steps.prompt_tokens
+        ),
     )
     accepted_first = (
         last.accepted_tokens_per_position[0] - first.accepted_tokens_per_position[0]

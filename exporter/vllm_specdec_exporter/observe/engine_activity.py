@@ -48,10 +48,10 @@ def activity_by_counters(
     settings: Settings,
     deltas: Mapping[Window, Delta],
     *,
-    first_tokens: float,
+    busy: bool,
 ) -> Activity:
-    """Return the activity of the judged window; `first_tokens` are those of its
-    requests.
+    """Return the activity of the judged window; `busy` is whether requests ran all
+    through it.
     """
     if not reading.speculative:
         return Activity(ActivityState.OFF, message("activity.diffusion"))
@@ -65,12 +65,9 @@ def activity_by_counters(
         delta=delta,
         window=_period(settings.judged, delta),
         thresholds=settings.thresholds,
+        busy=busy,
     )
     bypassed = judged.state is ActivityState.BYPASSED
-    # The prefill node of a disaggregated pair generates nothing but first tokens.
-    if bypassed and generated == first_tokens:
-        judged = Activity(ActivityState.IDLE, message("activity.first_tokens_only"))
-        bypassed = False
     idle = judged.state is ActivityState.IDLE
     if idle and engine.counts_finished_requests and running:
         return Activity(ActivityState.WARMING_UP, message("activity.counted_at_end"))

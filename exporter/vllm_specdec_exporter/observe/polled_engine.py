@@ -132,7 +132,6 @@ class PolledEngine(Struct, frozen=True, dict=True):
             previous,
             newest,
             started=samples[0].time,
-            context_tokens=self.context_tokens,
             deployment=(self.method, self.server.version),
         )
 
@@ -324,6 +323,18 @@ class PolledEngine(Struct, frozen=True, dict=True):
         """The least and the most requests running in the judged window."""
         return self.state.history.batch_sizes(self.since)
 
+    @property
+    def _settled(self) -> bool:
+        """Whether the judged window is full."""
+        delta = self.judged_delta
+        return delta is not None and delta.span >= FULL * self.settings.judged.seconds
+
+    @cached_property
+    def busy(self) -> bool:
+        """Whether requests ran at every sample of the judged window, which is full."""
+        samples = self.state.history.since(self.since)
+        return self._settled and all(sample.requests_running for sample in samples)
+
     @cached_property
     def activity(self) -> Activity:
         """Whether it speculates, by its gauges, or else by its counters."""
@@ -339,22 +350,9 @@ class PolledEngine(Struct, frozen=True, dict=True):
                 self.server.reading,
                 self.settings,
                 self.deltas,
-                first_tokens=self._first_tokens,
+                busy=self.busy,
             )
         return with_schedule(activity, self.settings.speculation, self.batch_sizes)
-
-    @property
-    def _first_tokens(self) -> float:
-        """The first tokens of the requests in the judged window.
-
-        They come from prefill, so they need no draft. The prefill node of a
-        disaggregated pair has no others.
-        """
-        history = self.state.history
-        if history.newest is None:
-            return 0.0
-        oldest = history.since(self.since)[0]
-        return (history.newest.steps.requests or 0.0) - (oldest.steps.requests or 0.0)
 
     @property
     def _unmeasured(self) -> str:
@@ -378,8 +376,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
         state = self.state
         reading = self.server.reading
         judged = self.judged
-        delta = self.judged_delta
-        settled = delta is not None and delta.span >= FULL * settings.judged.seconds
+        counted = counted_shape(self.judged_delta)
         return Case(
             activity=self.activity,
             measures=judged,
@@ -391,13 +388,14 @@ class PolledEngine(Struct, frozen=True, dict=True):
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=settings.speculation,
             batch_sizes=self.batch_sizes,
-            settled=settled,
+            settled=self._settled,
+            busy=self.busy,
             model_name=self.model_name,
             version=self.server.version,
             engine=ENGINE_OF[reading.dialect],
             unadvisable=self._unadvisable,
             engines=reading.engines_beside(self.engine.key),
-            shape=self.server.shapes.get(self.model_name) or counted_shape(delta),
+            shape=self.server.shapes.get(self.model_name) or counted,
             speculative=reading.speculative,
             defects=state.latest_defects,
             mismatch=self.mismatch,

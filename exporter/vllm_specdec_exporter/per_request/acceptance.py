@@ -119,7 +119,7 @@ def _group_window(
         p10=group.quantile(0.1),
         p50=group.quantile(0.5),
         mean_acceptance_length=group.mean_acceptance_length,
-        outcome=outcome_of(group.acceptance_ratio, thresholds),
+        outcome=outcome_of(group.delivered_ratio, thresholds),
         losing_requests_ratio=group.share(Outcome.LOSES),
         rejected_ratio=rejected_ratio,
         estimated_speedup=_speedup(load, group),

@@ -158,7 +158,11 @@ class RequestAggregator:
         record = observation.record
         outcome = None
         if record is not None:
-            outcome = outcome_of(record.acceptance_ratio, self.thresholds)
+            # A gain is of the tokens that reached the answer.
+            delivered = record.delivered_tokens(observation.completion_tokens)
+            if record.draft_tokens:
+                ratio = delivered / record.draft_tokens
+                outcome = outcome_of(ratio, self.thresholds)
         self._totals[key].add(observation, outcome)
         if record is None:
             self._window(model).add_unrecorded(time)

@@ -61,6 +61,7 @@ class RequestCounts(Struct):
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    delivered_tokens: int = 0  # accepted tokens that can have reached an answer
     uncounted: int = 0  # requests whose records do not count drafts
 
     @property
@@ -76,6 +77,7 @@ class RequestCounts(Struct):
         self.uncounted += not record.drafts
         self.draft_tokens += record.draft_tokens
         self.accepted_tokens += record.accepted_tokens
+        self.delivered_tokens += record.delivered_tokens(tokens)
 
 
 class GroupStats(RequestCounts):
@@ -100,6 +102,7 @@ class GroupStats(RequestCounts):
         self.uncounted += sign * other.uncounted
         self.draft_tokens += sign * other.draft_tokens
         self.accepted_tokens += sign * other.accepted_tokens
+        self.delivered_tokens += sign * other.delivered_tokens
 
     @property
     def counted_drafts(self) -> int:
@@ -122,12 +125,21 @@ class GroupStats(RequestCounts):
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """Tokens emitted per draft, from 1 up; ``None`` if the drafts are not known of
-        every request.
+        """Tokens delivered per draft, from 1 up; ``None`` if the drafts are not known
+        of every request.
         """
         drafts = self.counted_drafts
         if drafts:
-            return 1 + self.accepted_tokens / drafts
+            return 1 + self.delivered_tokens / drafts
+        return None
+
+    @property
+    def delivered_ratio(self) -> float | None:
+        """Accepted tokens that reached an answer over drafted tokens of all requests
+        together, 0 to 1.
+        """
+        if self.draft_tokens:
+            return self.delivered_tokens / self.draft_tokens
         return None
 
     def share(self, outcome: Outcome) -> float | None:

@@ -63,6 +63,18 @@ class DraftRecord(Struct, frozen=True):
             return self.accepted_tokens / self.draft_tokens
         return None
 
+    def delivered_tokens(self, completion_tokens: int | None) -> int:
+        """Return the accepted tokens that can have reached an answer of so many tokens,
+        all of them if its length is not known.
+
+        Its first token comes from prefill, and each draft gives a bonus token. What the
+        end of the answer cuts off was accepted as well.
+        """
+        if not completion_tokens:
+            return self.accepted_tokens
+        decoded = completion_tokens - 1
+        return max(0, min(self.accepted_tokens, decoded - self.drafts))
+
     @property
     def accepted_per_draft(self) -> float | None:
         """Accepted tokens per draft, 0 to K; ``None`` if nothing was drafted."""

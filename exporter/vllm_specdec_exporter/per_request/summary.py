@@ -82,7 +82,7 @@ class GroupWindow(Struct, frozen=True):
         acceptance_ratio: accepted over drafted tokens of all its requests together.
         p10: acceptance ratio that nine of ten requests reach.
         p50: acceptance ratio that half of the requests reach.
-        mean_acceptance_length: tokens per draft, 1 to 1 + K.
+        mean_acceptance_length: tokens delivered per draft, 1 to 1 + K.
         outcome: by the acceptance ratio of all its requests together.
         losing_requests_ratio: share of its requests that lose.
         rejected_ratio: its share of the model's drafted tokens that were rejected.

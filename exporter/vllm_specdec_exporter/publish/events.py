@@ -26,6 +26,7 @@ _MEASURES = (
     "mean_acceptance_length",
     "mean_draft_length",
     "coverage_ratio",
+    "undelivered_ratio",
     "drafts_per_second",
     "draft_tokens_per_second",
     "accepted_tokens_per_second",

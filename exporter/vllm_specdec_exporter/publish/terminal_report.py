@@ -149,10 +149,11 @@ def _engine(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
 def _judgement(engine: EngineResult) -> Iterator[str]:
     activity = engine.activity.state or "unknown"
     yield from _labelled("activity", f"{activity} ({engine.activity.reason})")
-    if engine.quality.level is None:
+    if engine.quality.level is None and engine.payoff.verdict is None:
         return
+    level = engine.quality.level or "not judged"
     reasons = "; ".join(engine.quality.reasons)
-    yield from _labelled("quality", f"{engine.quality.level} ({reasons})")
+    yield from _labelled("quality", f"{level} ({reasons})")
     verdict = wording.verdict_words(engine.payoff) or "unknown"
     reasons = "; ".join(engine.payoff.reasons)
     yield from _labelled("payoff", f"{verdict} ({reasons})")
@@ -227,6 +228,8 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         *_estimated(measures.estimate),
         *_measured(measures.measured),
     ]
+    if measures.undelivered_ratio:
+        rows.append(("reached no answer", terminal.percent(measures.undelivered_ratio)))
     if measures.returns.return_ratio is not None:
         ratio = terminal.length(measures.returns.return_ratio)
         rows.append(("return on speculation", ratio))

@@ -292,6 +292,7 @@ def pool(measures: Sequence[Measures]) -> Measures:
         generation_tokens=_total(measures, "generation_tokens_per_second"),
         prefix_cache_queries=_total(measures, "prefix_cache_queries_per_second"),
         prefix_cache_hits=sum_known(map(_prefix_cache_hits, measures)),
+        first_tokens=_undrafted_tokens(measures),
         latencies=pool_latencies(
             chain.from_iterable(map(attrgetter("latencies"), measures))
         ),
@@ -320,6 +321,18 @@ def _accepted_per_position(measures: Sequence[Measures]) -> tuple[float, ...]:
                 totals.append(0.0)
             totals[position] += ratio * (each.drafts or 0.0)
     return tuple(totals)
+
+
+def _undrafted_tokens(measures: Sequence[Measures]) -> float:
+    """Return the tokens of all engines that no draft delivered: first tokens among
+    others, which bound what drafts delivered just as those do.
+    """
+    tokens = 0.0
+    for each in measures:
+        generated = each.generation_tokens_per_second
+        if generated is not None and each.coverage_ratio is not None:
+            tokens += generated * _span(each) * (1 - each.coverage_ratio)
+    return tokens
 
 
 def _span(measures: Measures) -> float:

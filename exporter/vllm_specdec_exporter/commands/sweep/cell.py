@@ -204,6 +204,8 @@ def pooled(
         accepted_tokens=accepted_tokens,
         accepted_tokens_per_position=tuple(map(float, reaching.values())),
         generation_tokens=generation_tokens,
+        # Each record is that of one answer, whose first token comes from prefill.
+        first_tokens=len(records),
     )
 
 

