@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from baseline.recordings import baseline
-from vllm_specdec_exporter.commands.history.matching import Cells, judge_change
 from vllm_specdec_exporter.economics.baseline import RECORDED_BLOCKS, LoadBucket
 from vllm_specdec_exporter.economics.baseline_match import (
     BaselineComparison,
@@ -21,10 +20,13 @@ from vllm_specdec_exporter.economics.baseline_match import (
 )
 from vllm_specdec_exporter.economics.equal_load import (
     Block,
+    Finished,
     FinishedRequests,
+    Stratum,
     joined,
     speedup_interval,
     speedup_of_means,
+    speedup_over_strata,
     uncertainty_of_mean,
 )
 from vllm_specdec_exporter.economics.statistics import (
@@ -156,21 +158,21 @@ def histogram(blocks: Sequence[Block]) -> Histogram:
 
 
 def by_history(old: Sequence[Block], new: Sequence[Block]) -> Interval | None:
-    """The speedup of a configuration of a past against the one before it."""
-    cells = []
-    for number, blocks in enumerate((old, new)):
-        of_side = Cells()
-        for index, block in enumerate(blocks, len(old) * number):
-            of_side.add(
-                index,
-                4.0,
-                100.0,
-                generated=1.0,
+    """As `history`, before it corrects for drift."""
+
+    def finished(blocks: Sequence[Block]) -> dict[int, Finished]:
+        return {
+            number: Finished(
                 seconds=block.seconds,
-                requests=block.weight,
+                weight=block.weight,
+                log_load=0.0,
+                generated=block.weight,
             )
-        cells.append(of_side)
-    return judge_change(cells, 1, 0).speedup
+            for number, block in enumerate(blocks)
+        }
+
+    stratum = Stratum.of(finished(old), finished(new))
+    return speedup_over_strata((stratum,), concurrent=False)
 
 
 def by_baseline(old: Sequence[Block], new: Sequence[Block]) -> Interval | None:

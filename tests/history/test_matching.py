@@ -76,6 +76,7 @@ def judged(world: World, history: ModelHistory) -> list[tuple[bool, bool]]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # a hundred pasts, on a machine that is busy
 @pytest.mark.parametrize(
     ("effect", "busier"),
     [(True, {}), (False, {}), (True, {3.5: 2.0})],

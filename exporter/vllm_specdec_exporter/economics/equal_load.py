@@ -231,6 +231,8 @@ class Finished(Struct, frozen=True):
     generated: float
     begun: float = 0.0  # requests that the generated tokens are of
     prompt_tokens: float = 0.0  # of these requests
+    #: Sum of the logarithms of the context, where the strata are not corrected for it.
+    log_prompt: float = 0.0
 
     @property
     def pace(self) -> float:
@@ -261,12 +263,13 @@ def speedup_over_strata(
     strata: Collection[Stratum],
     *,
     concurrent: bool,
-    conditions: Uncertainty,
+    conditions: Uncertainty | None = None,
 ) -> Interval:
     """Return the speedup over strata, without interval where there are too few blocks.
 
-    The strata are corrected for what other conditions of the sides explain;
-    `conditions` is how well that is known.
+    `conditions` is how well it is known what other conditions of the sides explain, if
+    the strata are corrected for that; else a longer context of a side counts as a
+    larger load does.
 
     The seconds of each block are held against those of the other blocks in its strata,
     or against the other side where a block has nearly all of a stratum. If the strata
@@ -299,7 +302,11 @@ def speedup_over_strata(
     parts = [new_scatter]
     if not concurrent:
         parts.append(old_scatter)
-    known = speedup_interval(speedup, parts, _gaps(strata))
+    gaps = list(_gaps(strata))
+    if conditions is None:
+        gaps.append(_context_gap(strata))
+        return speedup_interval(speedup, parts, gaps)
+    known = speedup_interval(speedup, parts, gaps)
     # Not in quadrature: both are of the same slow drift, of which the scatter of a few
     # days shows too little.
     reach = math.exp(reach_of(conditions))
@@ -340,3 +347,17 @@ def _gaps(strata: Collection[Stratum]) -> Iterator[float]:
         new = stratum.new_total
         load = new.log_load / new.generated - old.log_load / old.generated
         yield new.weight / weight * load
+
+
+def _context_gap(strata: Collection[Stratum]) -> float:
+    """Return how far the contexts differ over all strata, as a logarithm: longer ones
+    in one cancel shorter ones in another.
+    """
+    weight = math.fsum(stratum.new_total.weight for stratum in strata)
+    gap = 0.0
+    for stratum in strata:
+        old = stratum.old_total
+        new = stratum.new_total
+        context = new.log_prompt / new.generated - old.log_prompt / old.generated
+        gap += new.weight / weight * context
+    return gap
