@@ -27,6 +27,9 @@ from .history import Delta
 #: Share below which a difference is that of floats: totals of several engines are
 #: computed from their rates.
 _ROUNDING = 1e-9
+#: Requests for each decode step from which the batch size is uncertain by more than the
+#: cost of a step, which a calibration knows to 5 %: answers of less than 20 steps.
+_SHORT_ANSWERS = 0.05
 
 
 class Delivered(Struct, frozen=True):
@@ -99,3 +102,23 @@ def within_length(survival: Sequence[float], length: float) -> tuple[float, ...]
     """
     lengths = [min(each, length) for each in accumulate(survival, initial=1.0)]
     return tuple(longer - shorter for shorter, longer in pairwise(lengths))
+
+
+def batch_size_high(delta: Delta) -> float | None:
+    """Return the most requests that the batch can have had on average; ``None`` if that
+    hardly differs from its size by the gauge, or is not known.
+
+    The gauge is that behind a step. A request with few steps is missing behind its last
+    one: of a request with a prefill and one decode step, it shows half.
+    """
+    gained = delivered(delta)
+    decoded = decoded_tokens(delta)
+    if delta.batch_size is None or gained is None or not decoded:
+        return None
+    steps = delta.decode_steps or decoded - gained.accepted_tokens
+    if not steps:
+        return None
+    missing = (delta.first_tokens or 0.0) / steps
+    if missing < _SHORT_ANSWERS:
+        return None
+    return delta.batch_size * (1 + missing)

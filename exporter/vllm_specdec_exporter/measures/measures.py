@@ -36,7 +36,7 @@ from ..economics.speedup import (
 )
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
-from .delivered import decoded_tokens, delivered, within_length
+from .delivered import batch_size_high, decoded_tokens, delivered, within_length
 from .history import Delta, Latency
 
 
@@ -141,9 +141,6 @@ class DraftTree(Struct, frozen=True):
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are
 #: understated.
 FULL_DRAFT_SHARE = 0.95
-#: Requests for each decode step from which the batch size is uncertain by more than the
-#: cost of a step, which a calibration knows to 5 %: answers of less than 20 steps.
-_SHORT_ANSWERS = 0.05
 #: Share of the counted tokens that reached no answer from which positions, which count
 #: them, say little: an answer of 100 tokens loses 2 or 3 at its end.
 _CUT_SHORT = 0.1
@@ -313,7 +310,7 @@ def derive(
     costed: float | None = draft_length
     if positions and not _vary(draft_length, len(positions)):
         costed = len(positions)
-    batch_high = _batch_size_high(delta)
+    batch_high = batch_size_high(delta)
     estimated = Estimate()
     if profile is not None and costed is None and tree is not None:
         estimated = _estimate_of_tree(
@@ -393,26 +390,6 @@ def _estimate_of_tree(
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=None,
     )
-
-
-def _batch_size_high(delta: Delta) -> float | None:
-    """Return the most requests that the batch can have had on average; ``None`` if that
-    hardly differs from its size by the gauge, or is not known.
-
-    The gauge is that behind a step. A request with few steps is missing behind its last
-    one: of a request with a prefill and one decode step, it shows half.
-    """
-    gained = delivered(delta)
-    decoded = decoded_tokens(delta)
-    if delta.batch_size is None or gained is None or not decoded:
-        return None
-    steps = delta.decode_steps or decoded - gained.accepted_tokens
-    if not steps:
-        return None
-    missing = (delta.first_tokens or 0.0) / steps
-    if missing < _SHORT_ANSWERS:
-        return None
-    return delta.batch_size * (1 + missing)
 
 
 def _widened(estimated: Estimate, at_high: Estimate) -> Estimate:
