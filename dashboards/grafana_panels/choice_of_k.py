@@ -44,28 +44,10 @@ DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_ver
 _IN_USE = f'count_values by ({MODEL}) ("{K}", {metric(K)})'
 
 
-def _at_each_k() -> str:
-    """Return a model's estimated speedup of drafts at each K that all its engines have:
-    others are of other traffic.
-
-    Computed here, because only this table reads it: a record for every model would be
-    among the dearest of all rules.
-    """
-    estimates = metric("estimated_speedup_at")
-    joined = f"ignoring ({K}, window) group_left ()"
-    made = total(f"0 * {estimates} + {joined} {GENERATED}", BY_K)
-    spent = total(f"1 / {estimates} * {joined} {GENERATED}", BY_K)
-    engines = metric("estimated_speedup_at", **{K: "0"})
-    of_all = (
-        f"count by ({BY_K}) ({estimates}) == on ({MODEL}) group_left () "
-        f"count by ({MODEL}) ({engines})"
-    )
-    return f"({made} / ({spent} > 0)\nand on ({BY_K}) ({of_all}))"
-
-
-_AT_EACH_K = _at_each_k()
-#: The same while no engine generates, so that nothing weighs them.
-_LOWEST_AT_EACH_K = f"min by ({BY_K}) ({metric('estimated_speedup_at')})"
+#: A model's estimated speedup of drafts at each K, of the engine that gains least.
+#: Computed here, because only this table reads it: a record for every K of every model
+#: would be among the dearest of all rules.
+_AT_EACH_K = f"min by ({BY_K}) ({metric('estimated_speedup_at')})"
 #: That at the K in use, the least if engines differ.
 _AT_OWN_K = f"min by ({MODEL}) ({_AT_EACH_K} and on ({BY_K}) {_IN_USE})"
 
@@ -215,12 +197,12 @@ which_k: list[Panel] = [
     ),
     joined_table(
         "What each K gives",
-        "Estimated for this load, with gain over the present K; a smaller K at least.",
+        "Estimated, of the engine that gains least; a smaller K at least.",
         {**LABELS, K: "K"},
         [
             Column(
                 "Speedup",
-                f"{_AT_EACH_K}\nor on () {_LOWEST_AT_EACH_K}",
+                _AT_EACH_K,
                 "suffix:×",
                 2,
                 bars=True,

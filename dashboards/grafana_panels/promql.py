@@ -306,7 +306,7 @@ def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
             f' * on ({by}) group_left ({name}) count_values by ({by}) ("{name}", '
             f"{number})"
         )
-    label_names = ", ".join(f'"{name}"' for name in (*names, and_label) if name)
-    return (
-        f'sum by ({by}, {label}) (label_join({joined}, "{label}", " ", {label_names}))'
-    )
+    parts = [name for name in (*names, and_label) if name]
+    quoted = ", ".join(f'"{name}"' for name in parts)
+    words = f'label_join({joined}, "{label}", " ", {quoted})'
+    return f"sum without ({', '.join(parts)}) ({words})"

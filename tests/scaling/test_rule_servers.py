@@ -115,7 +115,7 @@ _VLLM = SeriesFamily(
     "",
     native=False,
 )
-BY_HISTORY: set[str] = set()
+BY_HISTORY: set[str] = {"vllm:cache_config_info"}
 for _field in ("requests_running", PER_POSITION, *COUNTERS):
     BY_HISTORY.update(_VLLM.names(_field))
 for _name in _VLLM.dialect.histograms.values():

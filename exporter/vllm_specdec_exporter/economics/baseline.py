@@ -176,21 +176,6 @@ class Baseline(Struct, frozen=True):
         )
 
 
-#: Least difference of two shares of prompts found in the prefix cache at which times
-#: per output token are not of one load: a tenth of the prompts is computed beside the
-#: output of the one and not of the other.
-_PREFIX_CACHE_DIFFERENCE = 0.1
-
-
-def prefix_cache_differs(hit_ratio: float | None, reference: float | None) -> bool:
-    """Return whether two servers, or two times, found so different shares of their
-    prompts in the prefix cache that their times per output token cannot be compared.
-    """
-    if hit_ratio is None or reference is None:
-        return False
-    return abs(hit_ratio - reference) >= _PREFIX_CACHE_DIFFERENCE
-
-
 def _release(version: str) -> list[str]:
     """Return the part of a version that must agree: 0.32 of 0.32.1+cpu."""
     return version.split(".")[:2]

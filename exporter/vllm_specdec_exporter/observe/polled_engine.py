@@ -6,9 +6,9 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..economics.baseline import prefix_cache_differs
 from ..economics.choice import TriedK
 from ..economics.cost import CostProfile
+from ..economics.equal_load import prefix_cache_differs
 from ..economics.observed_step import with_observed_step
 from ..economics.profiles import deployed, guess_method
 from ..economics.step_correction import correct_by_steps

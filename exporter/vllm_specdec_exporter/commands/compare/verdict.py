@@ -16,8 +16,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...economics.baseline import prefix_cache_differs
-from ...economics.equal_load import speedup_of_means
+from ...economics.equal_load import prefix_cache_differs, speedup_of_means
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, format_ratio
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from ...publish.wording import range_words
