@@ -201,35 +201,12 @@ class Measurement(Struct, frozen=True):
         """Return the roofline model of the deployment, by what an operator would know
         of it.
         """
-        precision = PRECISIONS[self.precision]
-        if self.config:
-            target = from_architecture(configurations()[self.config], precision)
-        else:
-            target = from_parameters(
-                self.parameters_billions * 1e9,
-                precision,
-                _parameters(self.active_billions),
-            )
-        if self.vocabulary:
-            target = replace(target, vocabulary=self.vocabulary)
-        name, _, version = self.engine.partition(" ")
-        engine = next((each for each in ENGINES if each.name == name), None)
-        machine = Machine(
-            parse_machine(self.hardware)[1].accelerator,
-            self.gpus,
-            overheads or Overheads(),
-        )
-        profile = hardware_profile(
-            for_method(self.method),
-            Hardware(self.hardware, machine, target),
-            method=self.method,
-            draft_parameters=_parameters(self.draft_billions),
-            dated=is_dated(engine, version),
-            unsplit=engine is None or not engine.splits_attention,
-        )
-        assert profile is not None, self
-        prompts = (self.prompts_per_token, self.prompts_per_token)
-        return profile.at_context(self.context).with_prompts(prompts)
+        profile = roofline(self)
+        physical = profile.physical
+        if overheads is None or physical is None:
+            return profile
+        machine = replace(physical.machine, overheads=overheads)
+        return replace(profile, physical=replace(physical, machine=machine))
 
     def prompt_seconds(self, profile: CostProfile) -> float:
         """Return the time of the prompts in a step without drafts."""
@@ -237,6 +214,36 @@ class Measurement(Struct, frozen=True):
         assert physical is not None
         computed = self.batch * self.prompts_per_token
         return computed * physical.prompt_token_seconds()
+
+
+@cache  # a fit asks for each thousands of times, with other overheads
+def roofline(row: Measurement) -> CostProfile:
+    """Return the roofline model of a measurement's deployment."""
+    precision = PRECISIONS[row.precision]
+    if row.config:
+        target = from_architecture(configurations()[row.config], precision)
+    else:
+        target = from_parameters(
+            row.parameters_billions * 1e9,
+            precision,
+            _parameters(row.active_billions),
+        )
+    if row.vocabulary:
+        target = replace(target, vocabulary=row.vocabulary)
+    name, _, version = row.engine.partition(" ")
+    engine = next((each for each in ENGINES if each.name == name), None)
+    machine = Machine(parse_machine(row.hardware)[1].accelerator, row.gpus)
+    profile = hardware_profile(
+        for_method(row.method),
+        Hardware(row.hardware, machine, target),
+        method=row.method,
+        draft_parameters=_parameters(row.draft_billions),
+        dated=is_dated(engine, version),
+        unsplit=engine is None or not engine.splits_attention,
+    )
+    assert profile is not None, row
+    prompts = (row.prompts_per_token, row.prompts_per_token)
+    return profile.at_context(row.context).with_prompts(prompts)
 
 
 class Estimated(Struct, frozen=True):
