@@ -16,6 +16,9 @@ from .rule import Group, Record
 _OF_ENGINES = f"last_over_time(vllm_specdec_state_code[{s.LOOK_BACK}])"
 _OF_MODELS = "model:vllm_specdec_state:code"
 _VERDICTS = (StateCode.HARMFUL, StateCode.MARGINAL, StateCode.BENEFICIAL)
+#: No alert reads these records, so they are evaluated as seldom as Prometheus's
+#: look-back of 5m allows.
+_INTERVAL = "4m"
 _K = "num_speculative_tokens"
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
@@ -43,11 +46,12 @@ def groups() -> Iterator[Group]:
             Record(_OF_MODELS, _of_models()),
             Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
             Record("model:vllm_specdec_unwatched:ratio_rate5m", _unwatched()),
+            Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
             Record("model:vllm_specdec_set:tpot", _by_setting()),
             Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
             Record("model:vllm_specdec_saved_engines:sum", _saved()),
         ),
-        s.LONG_INTERVAL,
+        _INTERVAL,
     )
 
 
@@ -147,6 +151,28 @@ def _unwatched() -> str:
         length=f"(1 + ({accepted} / ({drafts} > 0)\nor {sglang}))",
     )
     return f"({ratios}) unless on (model_name) {_last('info')}"
+
+
+def _at_each_k() -> str:
+    """Return a model's estimated speedup at each K that all its engines have: others
+    are of other traffic.
+
+    So the generated tokens are the same for every K: those of all engines with advice.
+    """
+    by = f"{s.MODEL}, {_K}"
+    generated = "engine:vllm_specdec_generation_tokens:rate5m"
+    estimates = _last("estimated_speedup_at")
+    of_engines = _last("estimated_speedup_at", **{_K: "0"})
+    made = f"sum by ({s.MODEL}) ({generated} and on ({s.ENGINE}) {of_engines})"
+    spent = f"sum by ({by}) ({generated} / on ({s.ENGINE}) group_right () {estimates})"
+    return (
+        f"{made}\n"
+        f"/ on ({s.MODEL}) group_right () ({spent} > 0)\n"
+        f"and on ({by}) (\n"
+        f"  count by ({by}) ({estimates})\n"
+        f"  == on ({s.MODEL}) group_left () count by ({s.MODEL}) ({of_engines})\n"
+        ")"
+    )
 
 
 def _time_per_output_token() -> str:

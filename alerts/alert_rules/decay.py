@@ -93,11 +93,12 @@ def _of_best_day() -> Record:
     )
     return Record(
         _OF_BEST,
-        f"max by ({s.MODEL}) (\n{parts}\n)",
+        f"max by ({s.MODEL}) (\n{parts}\n)\n"
+        f"and {s.enough('1d', 'comparison_minimum_drafts')}",
         why=(
-            "The mean acceptance length of the last day over that of the best day of "
-            "a week, or of the same weekday. Means of days, so that no hour of the "
-            "day matters."
+            "The mean acceptance length of the last day, if it had enough drafts, "
+            "over that of the best day of a week, or of the same weekday. Means of "
+            "days, so that no hour of the day matters."
         ),
     )
 
@@ -124,8 +125,7 @@ def _decayed() -> Alert:
         expr=(
             f"{s.compare(s.rounded(f'1 - {_OF_BEST}'), '>', 'drop_ratio')}\n"
             f"unless on ({s.MODEL}) count_over_time({firing}[7d])\n"
-            f"unless {s.k_changed('7d')}\n"
-            f"and {s.enough('1d', 'comparison_minimum_drafts')}"
+            f"unless {s.k_changed('7d')}"
         ),
         hold="1h",
         keep="6h",

@@ -12,8 +12,7 @@ from .rule import Alert, Group, Record
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
-#: How much faster each engine would be with the K that is advised to it.
-_GAIN = f"last_over_time(vllm_specdec_advised_speedup_ratio[{s.LOOK_BACK}])"
+_GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
 _SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
@@ -252,8 +251,7 @@ def _as_loaded() -> Record:
 def _steady_advice() -> Record:
     return Record(
         _STEADY,
-        f"group by ({s.MODEL}) (\n"
-        f"  avg by ({s.MODEL}) ({_GAIN}) >= {_WORTH_A_TICKET}\n"
+        f"group by ({s.MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
         f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
         f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
@@ -329,9 +327,7 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         threshold="K = {{ $labels.recommended_k }}",
         sample=t.drafts("30m"),
         context=t.value(
-            f"avg({_GAIN.replace('[', '{MODEL}[')})",
-            t.TIMES,
-            "{} the present speed with the K that is advised now",
+            _GAIN, t.TIMES, "{} the present speed with the K that is advised now"
         ),
         labels={"action": action},
         why=(

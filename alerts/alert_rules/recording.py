@@ -20,7 +20,7 @@ ABOUT = (
     "and beneficial_speedup 1.2."
 )
 
-#: The counters behind the rates of each window that is computed from samples.
+#: The counters behind the rates of each window.
 RATES = {
     "5m": ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"),
     "30m": (
@@ -30,10 +30,6 @@ RATES = {
     ),
     "1h": ("drafts", "accepted_tokens"),
 }
-#: The same of windows that are computed from rates of half an hour, and how many of
-#: those they have.
-LONG_RATES = {"6h": 12, "1d": 48}
-
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
     "minimum_drafts",
@@ -71,13 +67,7 @@ def groups() -> Iterator[Group]:
             (*_rates(window), *_ratios(window)),
             interval,
         )
-    for window in LONG_RATES:
-        more = (_restarts(),) if window == "6h" else ()
-        yield Group(
-            f"vllm-specdec.rates.{window}",
-            (_long_rate(window), *_ratios(window), *more),
-            s.LONG_INTERVAL,
-        )
+    yield Group("vllm-specdec.rates.1d", (_length_of_a_day(),), s.LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
     yield Group(
@@ -149,15 +139,15 @@ def _rates(window: str) -> Iterator[Record]:
             )
 
 
-def _long_rate(window: str) -> Record:
+def _length_of_a_day() -> Record:
+    accepted, drafts = (
+        f"sum_over_time(model:vllm_specdec_{counter}:rate30m[1d:30m])"
+        for counter in ("accepted_tokens", "drafts")
+    )
     return Record(
-        f"model:vllm_specdec_drafts:rate{window}",
-        f"sum_over_time(model:vllm_specdec_drafts:rate30m[{window}:30m]) "
-        f"/ {LONG_RATES[window]}",
-        why=(
-            "A mean of the rates of half hours, which costs far less than a rate of "
-            "every engine."
-        ),
+        f"{s.LENGTH}:ratio_rate1d",
+        f"1 + {accepted} / ({drafts} > 0)",
+        why="Of half hours, which cost far less than a day of every engine.",
     )
 
 
@@ -188,20 +178,14 @@ def _ratios(window: str) -> Iterator[Record]:
     if window == "1h":
         accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
         drafted = f"sum by ({s.MODEL}) ({_rate('draft_tokens', window)})"
-    if window not in LONG_RATES:
-        yield ratio(
-            "acceptance",
-            f"{accepted} / ({drafted} > 0)",
-            "Without drafts there is no ratio.",
-        )
-    if window == "1d":
-        accepted = (
-            "sum_over_time(model:vllm_specdec_accepted_tokens:rate30m[1d:30m]) / "
-            f"{LONG_RATES['1d']}"
-        )
-    if window not in ("30m", "6h"):
+    yield ratio(
+        "acceptance",
+        f"{accepted} / ({drafted} > 0)",
+        "Without drafts there is no ratio.",
+    )
+    if window != "30m":
         yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
-    if window == "30m":
+    else:
         positions = _rate("accepted_tokens_per_position", window)
         # SGLang's engines count no positions, so their drafts do not count here.
         first = positions.replace("[", '{position="0"}[')
@@ -245,6 +229,7 @@ def _engines() -> Iterator[Record]:
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
     yield _peers()
+    yield _restarts()
     info = f"last_over_time(vllm_specdec_info[{look}])"
     yield Record(
         s.METHOD,
@@ -308,7 +293,15 @@ def _advice() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
         f"quantile by ({s.MODEL}) (0.5, {advised})",
-        why="The advised K of a typical engine.",
+        why=(
+            "The advised K of a typical engine, and how much faster engines would be "
+            "with theirs."
+        ),
+    )
+    yield Record(
+        "model:vllm_specdec_advised_speedup:ratio",
+        f"avg by ({s.MODEL}) "
+        f"(last_over_time(vllm_specdec_advised_speedup_ratio[{look}]))",
     )
     yield Record(
         "model:vllm_specdec_cost_profile:engines",

@@ -60,13 +60,23 @@ def compare_each(left: str, operator: str, name: str) -> str:
 
 
 #: Windows of recorded rates, in seconds.
-SECONDS = {"5m": 300, "30m": 1800, "1h": 3600, "6h": 21600, "1d": 86400}
+SECONDS = {"5m": 300, "30m": 1800, "1h": 3600}
 
 
-def sample(window: str, offset: str = "") -> str:
-    """Return the number of a model's drafts in a window."""
+def sample(window: str, offset: str = "", of: str = "") -> str:
+    """Return the number of a model's drafts in a window.
+
+    Args:
+        window: a recorded one, or a longer one of whole half hours.
+        offset: how long ago it ends.
+        of: matchers of the model, in braces.
+    """
     back = f" offset {offset}" if offset else ""
-    return f"{SECONDS[window]} * model:vllm_specdec_drafts:rate{window}{back}"
+    drafts = "model:vllm_specdec_drafts:rate"
+    if window in SECONDS:
+        return f"{SECONDS[window]} * {drafts}{window}{of}{back}"
+    # Of half hours, which cost far less than hours of every engine.
+    return f"1800 * sum_over_time({drafts}30m{of}[{window}:30m]{back})"
 
 
 def enough(window: str, name: str = "advice_minimum_drafts", offset: str = "") -> str:

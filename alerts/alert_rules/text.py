@@ -107,7 +107,8 @@ def of_model(selector: str) -> str:
 
 def drafts(window: str, more: str = "") -> str:
     """Return the template of the number of drafts that a model had in a window."""
-    return value(sample(window), COUNT, f"{{}} drafts in {window}{more}")
+    drafted = sample(window, of="{MODEL}")
+    return value(drafted, COUNT, f"{{}} drafts in {window}{more}")
 
 
 def each(query: str, label: str, form: str, prefix: str = "") -> str:

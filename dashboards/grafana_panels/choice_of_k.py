@@ -40,15 +40,11 @@ ADVISED_AT = (
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
 
-#: The K in use, as a label.
+#: A model's estimated speedup of drafts at each K that all its engines have.
+_AT_EACH_K = recorded("estimated_speedup_at:ratio")
+#: The same at the K in use, the least if engines differ.
 _IN_USE = f'count_values by ({MODEL}) ("{K}", {metric(K)})'
-
-
-#: A model's estimated speedup of drafts at each K, of the engine that gains least.
-#: Computed here, because only this table reads it: a record for every K of every model
-#: would be among the dearest of all rules.
-_AT_EACH_K = f"min by ({BY_K}) ({metric('estimated_speedup_at')})"
-#: That at the K in use, the least if engines differ.
+_WITHOUT_RULES = f"min by ({BY_K}) ({metric('estimated_speedup_at')})"
 _AT_OWN_K = f"min by ({MODEL}) ({_AT_EACH_K} and on ({BY_K}) {_IN_USE})"
 
 
@@ -197,12 +193,12 @@ which_k: list[Panel] = [
     ),
     joined_table(
         "What each K gives",
-        "Estimated, of the engine that gains least; a smaller K at least.",
+        "Estimated for this load, with gain over the present K; a smaller K at least.",
         {**LABELS, K: "K"},
         [
             Column(
                 "Speedup",
-                _AT_EACH_K,
+                f"{_AT_EACH_K} + 0\nor on () {_WITHOUT_RULES}",
                 "suffix:×",
                 2,
                 bars=True,

@@ -149,8 +149,7 @@ def another_k() -> str:
     """Return 1 for each model with another K advised, with a label: its K, that K, and
     the gain in percent.
     """
-    advised_speedup = f"min by ({MODEL}) ({metric('advised_speedup_ratio')})"
-    gain = f"clamp_min(round(100 * ({advised_speedup} - 1)), 0)"
+    gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
     return in_words(MODEL, "todo", f"{recorded(_K)} {_ANOTHER}", _ADVISED, gain)
 
 

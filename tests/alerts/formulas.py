@@ -154,6 +154,16 @@ def _advised(engines: list[Engine]) -> list[int]:
     ]
 
 
+def _gain(engines: list[Engine]) -> float | None:
+    phases = [one.phase for one in engines if one.phase.recommended_k is not None]
+    gains = [
+        1 + one.gain * (one.recommended_k != len(one.acceptance)) for one in phases
+    ]
+    if gains:
+        return statistics.mean(gains)
+    return None
+
+
 def _running(engines: list[Engine]) -> float:
     return _total(engines, "running") / len(engines)
 
@@ -170,6 +180,7 @@ OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
     "recommended_num_speculative_tokens:median": lambda engines: (
         statistics.median(_advised(engines)) if _advised(engines) else None
     ),
+    "advised_speedup:ratio": _gain,
 }
 
 

@@ -84,6 +84,7 @@ def test_rules_with_other_names(tmp_path: Path) -> None:
         assert {group["interval"] for group in yaml.safe_load(text)["groups"]} <= {
             "45s",
             "3m",
+            "4m",
         }
         assert not re.search(r"labels\.cluster\b|\bcluster=%|by \(cluster\b|«", text)
         for own, name in (
