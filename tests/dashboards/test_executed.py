@@ -558,7 +558,7 @@ QUESTIONS = (
         world="harmful",
         panel=MODELS,
         answer=of_model(LLAMA, "K", "Do"),
-        expected="5, switch off (+75 %)",
+        expected="5, switch off (+76 %)",
     ),
     Question(
         "Why are there tokens but no gain?",
