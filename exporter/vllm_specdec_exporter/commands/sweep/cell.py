@@ -92,7 +92,8 @@ def cell_result(
         if answer.drafts is not None:
             drafts.append(answer.drafts)
     failed = errors.total()
-    counters = acceptance(step)
+    # The sweep reads no count of first tokens: each answer has one.
+    counters = acceptance(replace(step, first_tokens=float(len(complete))))
     recorded: Delta | None = None
     records: CellAcceptance | None = None
     interval = draft_interval(counters)
