@@ -112,8 +112,11 @@ class Restarted:
         batch: float = 10.0,
         slower: float = 1.0,
         survival: tuple[float, ...] = (),
+        context: float = 0.0,
     ) -> EngineResult:
-        """Run with this K for so long, with steps that scatter by 2 %."""
+        """Run with this K for so long, with steps that scatter by 2 %; with a context,
+        a request of so many tokens begins between two polls.
+        """
         server = Server(self.settings, k, batch, time=self.time, states=self.states)
         server.step_seconds = 0.0
         server.requests = 0.0
@@ -123,6 +126,9 @@ class Restarted:
             drafts = batch * 5 / seconds
             server.add(drafts, expected(survival or SURVIVAL[k], drafts))
             server.step_seconds += 5 * batch
+            if context:
+                server.requests += 1
+                server.prompt_tokens = (server.prompt_tokens or 0.0) + context
             result = server.poll(after=5)
         self.time = server.time
         self.states = server.states
@@ -202,6 +208,19 @@ class TestTried:
         options = server.run(5, **change).advice.options
         assert options, why
         assert not any(option.tried for option in options), why
+
+    @pytest.mark.parametrize(
+        ("before", "is_wide"), [(8_000.0, True), (64_000.0, False)]
+    )
+    def test_contexts_that_differ_widen_the_interval(
+        self, before: float, is_wide: bool
+    ) -> None:
+        """A step of longer requests takes longer, whatever K."""
+        server = Restarted()
+        server.run(7, context=before)
+        options = server.run(5, context=64_000.0).advice.options
+        (tried,) = [option for option in options if option.tried]
+        assert (tried.length_high / tried.length_low > 4) is is_wide
 
     def test_another_method_begins_anew(self) -> None:
         server = Restarted()

@@ -336,6 +336,15 @@ class Delta(Struct, frozen=True):
     first_tokens: float | None = None
     decode_steps: float | None = None
 
+    @property
+    def prefix_cache_hit_ratio(self) -> float | None:
+        """Share of the looked-up prompt tokens that the prefix cache had, 0 to 1;
+        ``None`` if not known.
+        """
+        if self.prefix_cache_hits is None or not self.prefix_cache_queries:
+            return None
+        return min(1.0, self.prefix_cache_hits / self.prefix_cache_queries)
+
 
 def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:
     """Return the increase within `window`, or ``None`` if it contains fewer than two
@@ -373,14 +382,8 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
         context_tokens=steps.mean_context,
         prompts_per_token=steps.prompts_per_token,
         draft_share=steps.draft_share,
-        prefix_cache_queries=_increase(
-            first.steps.prefix_cache_queries,
-            last.steps.prefix_cache_queries,
-            from_zero=False,
-        ),
-        prefix_cache_hits=_increase(
-            first.steps.prefix_cache_hits, last.steps.prefix_cache_hits, from_zero=False
-        ),
+        prefix_cache_queries=steps.steps.prefix_cache_queries,
+        prefix_cache_hits=steps.steps.prefix_cache_hits,
         latencies=latency_summaries(first.latencies, last.latencies, ends),
         matches=tuple(sample.match for sample in ends),
         first_tokens=steps.steps.requests,

@@ -344,9 +344,7 @@ def derive(
         accepted_tokens_per_second=_rate(accepted, span),
         generation_tokens_per_second=_rate(delta.generation_tokens, span),
         prefix_cache_queries_per_second=_rate(delta.prefix_cache_queries, span),
-        prefix_cache_hit_ratio=_ratio(
-            delta.prefix_cache_hits, delta.prefix_cache_queries
-        ),
+        prefix_cache_hit_ratio=delta.prefix_cache_hit_ratio,
         batch_size=delta.batch_size,
         batch_size_high=batch_high or delta.batch_size,
         step_seconds=delta.step_seconds,

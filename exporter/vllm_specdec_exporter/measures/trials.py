@@ -26,8 +26,8 @@ from ..economics.equal_load import (
     speedup_over_strata,
     total,
 )
-from ..economics.statistics import Uncertainty
-from .history import Sample, running_between
+from ..economics.step_totals import steps_between
+from .history import Sample, counter_increase, running_between
 
 #: Length of a block of time, in seconds. With shorter ones, a load or a temperature
 #: that wanders over minutes looked like a difference between two K (in simulations).
@@ -46,10 +46,6 @@ _FULL_DRAFT = 0.95
 #: Largest logarithm of the acceptance of the first position with one K over that with
 #: another: the same prompts differed by 0.10 between K=1 and K=8 (vLLM 48892).
 _ALIKE = 0.15
-
-
-#: Traffic that differs is not corrected for, but not compared (`_alike`).
-_SAME_CONDITIONS = Uncertainty(0.0, 1.0)
 
 
 class TrialBlock(Struct, frozen=True):
@@ -123,18 +119,20 @@ class Trials(Struct, frozen=True):
         newest: Sample,
         *,
         started: float,
+        context_tokens: float | None,
         deployment: tuple[str, ...],
     ) -> Trials:
         """Return the trials with the interval between two adjacent samples.
 
-        `started` is when the life of the engine was first seen, in seconds.
+        `started` is when the life of the engine was first seen, in seconds, and
+        `context_tokens` the mean context of its requests.
         """
         state = self
         if deployment != self.deployment:
             state = Trials(deployment)
         if previous.time - started < _WARM_UP:
             return state
-        found = _interval(previous, newest)
+        found = _interval(previous, newest, context_tokens)
         if found is None:
             return state
         known: Trial | None = None
@@ -157,9 +155,7 @@ class Trials(Struct, frozen=True):
             return
         for trial in here.values():
             stratum = Stratum.of(trial.by_time, present.by_time)
-            of_present = speedup_over_strata(
-                (stratum,), concurrent=False, conditions=_SAME_CONDITIONS
-            )
+            of_present = speedup_over_strata((stratum,), concurrent=False)
             if of_present.low is None or not _alike(trial, present):
                 continue
             yield TriedK(
@@ -203,22 +199,24 @@ def _alike(trial: Trial, present: Trial) -> bool:
     return abs(math.log(ratios[0] / ratios[1])) <= _ALIKE
 
 
-def _interval(previous: Sample, newest: Sample) -> Trial | None:
+def _interval(
+    previous: Sample, newest: Sample, context_tokens: float | None
+) -> Trial | None:
     """Return what an interval shows of one K; ``None`` if it shows none."""
-    first = previous.counters
-    last = newest.counters
-    k = len(last.accepted_tokens_per_position)
+    before = previous.counters
+    after = newest.counters
+    k = len(after.accepted_tokens_per_position)
     batch = running_between(previous, newest)
-    seconds = _increase(previous.steps.step_seconds, newest.steps.step_seconds)
-    drafts = _increase(first.drafts, last.drafts)
-    drafted = _increase(first.draft_tokens, last.draft_tokens)
+    if not k or len(before.accepted_tokens_per_position) != k or batch is None:
+        return None
+    counted = counter_increase(before, after)
+    steps = steps_between((before, previous.steps), (after, newest.steps)).steps
+    drafts = counted.drafts or 0.0
+    drafted = counted.draft_tokens or 0.0
+    seconds = steps.step_seconds or 0.0
     # The first token of a request follows no other.
-    tokens = _increase(first.generation_tokens, last.generation_tokens)
-    requests = _increase(previous.steps.requests, newest.steps.requests)
-    tokens -= requests
-    same_k = len(first.accepted_tokens_per_position) == k
-    full = drafted >= _FULL_DRAFT * k * drafts
-    if not k or not same_k or batch is None or not full:
+    tokens = (counted.generation_tokens or 0.0) - (steps.requests or 0.0)
+    if drafted < _FULL_DRAFT * k * drafts:
         return None
     if seconds <= 0 or drafts <= 0 or tokens <= 0:
         return None
@@ -226,26 +224,14 @@ def _interval(previous: Sample, newest: Sample) -> Trial | None:
         seconds=seconds,
         weight=tokens,
         log_load=tokens * math.log(batch),
+        log_prompt=tokens * math.log(max(1.0, context_tokens or 1.0)),
         generated=tokens,
-        begun=requests,
-        prompt_tokens=_increase(
-            previous.steps.prompt_tokens, newest.steps.prompt_tokens
-        ),
-    )
-    accepted_first = (
-        last.accepted_tokens_per_position[0] - first.accepted_tokens_per_position[0]
     )
     block = TrialBlock(
         number=math.floor(newest.time / _BLOCK),
         finished=finished,
         drafts=drafts,
-        accepted=_increase(first.accepted_tokens, last.accepted_tokens),
-        first_accepted=accepted_first,
+        accepted=counted.accepted_tokens or 0.0,
+        first_accepted=counted.accepted_tokens_per_position[0],
     )
     return Trial(k, _load(batch), (block,))
-
-
-def _increase(before: float | None, after: float | None) -> float:
-    if before is None or after is None:
-        return 0.0
-    return after - before

@@ -132,6 +132,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             previous,
             newest,
             started=samples[0].time,
+            context_tokens=self.context_tokens,
             deployment=(self.method, self.server.version),
         )
 
@@ -258,11 +259,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
 
     def _prefix_cache_differs(self, delta: Delta) -> bool:
         baseline = self.settings.baseline
-        if baseline is None or not delta.prefix_cache_queries:
-            return False
-        return prefix_cache_differs(
-            (delta.prefix_cache_hits or 0.0) / delta.prefix_cache_queries,
-            baseline.prefix_cache_hit_ratio,
+        return baseline is not None and prefix_cache_differs(
+            delta.prefix_cache_hit_ratio, baseline.prefix_cache_hit_ratio
         )
 
     @property
