@@ -786,6 +786,28 @@ class TestStanding:
         assert polled(server, GOOD, 60).advice.action is standing.action
 
 
+def evidence_of(
+    survival: tuple[float, ...],
+    costs: tuple[float, ...],
+    *,
+    payoff: Payoff,
+    settled: bool,
+) -> Evidence:
+    """Ten million drafts with these ratios, and a step's cost for each K from 0 on."""
+    accepted = tuple(1e7 * ratio for ratio in survival)
+    return Evidence(
+        survival=survival,
+        drafts=1e7,
+        counters=Counters(drafts=1e7, accepted_tokens_per_position=accepted),
+        cost=lambda k: costs[k],
+        settled=settled,
+        varying=False,
+        only_smaller=False,
+        payoff=payoff,
+        thresholds=Thresholds(),
+    )
+
+
 @pytest.mark.parametrize(
     ("costs", "held", "advised"),
     [
@@ -807,19 +829,11 @@ def test_a_smaller_k_counts_as_a_lower_bound(
     costs: tuple[float, ...], held: int, advised: int
 ) -> None:
     """With K=4, K=1 reads 1.77 tokens a draft and may have 1.84."""
-    survival = (0.77, 0.55, 0.42, 0.33)
-    evidence = Evidence(
-        survival=survival,
-        drafts=1e7,
-        counters=Counters(
-            drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)
-        ),
-        cost=lambda k: (*costs, *(9.0,) * 4)[k],
-        settled=True,
-        varying=False,
-        only_smaller=False,
+    evidence = evidence_of(
+        (0.77, 0.55, 0.42, 0.33),
+        (*costs, *(9.0,) * 4),
         payoff=Payoff(PayoffVerdict.HARMFUL, loss_probability=1.0),
-        thresholds=Thresholds(),
+        settled=True,
     )
     standing = HysteresisState(AdvisedK(held), PendingChange(0.0, 0.0, (0.0,) * 4))
     assert apply_hysteresis(evidence, standing, 600.0, 300.0).advised == AdvisedK(
@@ -847,21 +861,13 @@ def test_another_k_is_held_against_the_k_that_runs(
     costs: tuple[float, ...], held: int, advised: int
 ) -> None:
     """Not against the one that was advised before: only the former takes no restart."""
-    survival = (0.67, 0.4315, 0.2781, 0.1792, 0.1156)
-    evidence = Evidence(
-        survival=survival,
-        drafts=1e7,
-        counters=Counters(
-            drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)
-        ),
-        cost=lambda k: (*costs, *(9.0,) * 5)[k],
-        settled=False,
-        varying=False,
-        only_smaller=False,
+    evidence = evidence_of(
+        (0.67, 0.4315, 0.2781, 0.1792, 0.1156),
+        (*costs, *(9.0,) * 5),
         payoff=Payoff(
             verdict=PayoffVerdict.BENEFICIAL, speedup=2.4, loss_probability=0.0
         ),
-        thresholds=Thresholds(),
+        settled=False,
     )
     state = HysteresisState(AdvisedK(held))
     assert apply_hysteresis(evidence, state, 0.0, 300.0).advised.k == advised

@@ -154,8 +154,8 @@ class Choice(Struct, frozen=True):
         )
 
     def surely_better(self, k: int, rival_k: int) -> bool:
-        """Return whether `k` is faster than `other`, at `sureness` standard deviations
-        of the sample.
+        """Return whether `k` is faster than `rival_k`, at `sureness` standard
+        deviations of the sample.
 
         A larger K must be faster than the most that a smaller one may have. K that were
         tried are compared as they were measured.
