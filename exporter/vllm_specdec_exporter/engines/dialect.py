@@ -25,6 +25,8 @@ DRAFTED_PER_POSITION = "drafted_tokens_per_position"
 
 #: The labels that identify an engine of a server.
 IDENTITY = frozenset({"model_name", "engine"})
+#: Characters of the labels of a series whose engine is remembered.
+_REMEMBERED_TEXT = 512
 
 #: The fields of the parts of the normal form.
 COUNTERS = frozenset(Counters.__struct_fields__)
@@ -45,7 +47,6 @@ class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason l
     """
 
 
-@lru_cache(maxsize=2048)
 def identify(
     labels: Labels, parts: frozenset[str], own: str = ""
 ) -> tuple[EngineKey, str]:
@@ -53,7 +54,14 @@ def identify(
     the series counts.
 
     The labels in `parts` name parts of one engine. Each other label separates engines.
+    Short labels are remembered, because every poll returns the same ones.
     """
+    if sum(len(text) for _, text in labels) <= _REMEMBERED_TEXT:
+        return _remembered_identity(labels, parts, own)
+    return _identity(labels, parts, own)
+
+
+def _identity(labels: Labels, parts: frozenset[str], own: str) -> tuple[EngineKey, str]:
     by_name = dict(labels)
     value = by_name.pop(own, "")
     model_name = by_name.pop("model_name", "")
@@ -65,6 +73,9 @@ def identify(
         if text and name not in parts:
             separating.append(f"{name}={_encoded(text)}")
     return EngineKey(model_name, ",".join(separating)), value
+
+
+_remembered_identity = lru_cache(maxsize=2048)(_identity)
 
 
 def _encoded(text: str) -> str:
