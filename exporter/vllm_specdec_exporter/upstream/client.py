@@ -13,7 +13,7 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -79,26 +79,31 @@ class PollError(Exception):
         self.reason = reason
 
 
-@contextlib.asynccontextmanager
-async def _deadline(seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError after so many seconds, but read what has arrived by then:
-    a process without enough processor time must not call its server slow.
+class _Deadline:
+    """Raises TimeoutError after some seconds, but first reads what has arrived by then.
+
+    A process without enough processor time must not call its server slow.
     """
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(None) as deadline:
 
-        def expire(turns: int) -> None:
-            nonlocal timer
-            if turns:
-                timer = loop.call_soon(expire, turns - 1)
-            else:
-                deadline.reschedule(loop.time())
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout = asyncio.timeout(None)
+        self._timer: asyncio.Handle = self._loop.call_later(
+            seconds, self._expire, _LAST_TURNS
+        )
 
-        timer: asyncio.Handle = loop.call_later(seconds, expire, _LAST_TURNS)
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _expire(self, turns: int) -> None:
+        if turns:
+            self._timer = self._loop.call_soon(self._expire, turns - 1)
+        else:
+            self._timeout.reschedule(self._loop.time())
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        await self._timeout.__aexit__(*error)
 
 
 class UpstreamResponse(Struct, frozen=True):
@@ -273,7 +278,7 @@ class Upstream:
         keeps_connection = False
         began = time.monotonic()
         try:
-            async with _deadline(seconds):
+            async with _Deadline(seconds):
                 response = await self._exchange(
                     url, accept, limit, any_status=any_status
                 )
