@@ -16,7 +16,7 @@ import pytest
 from attacks.test_listeners import LIMIT, MIB, peak
 from faults.rig import assert_fails, rigged, vllm
 from support.exporter import RunningExporter, request, running_exporter
-from support.faulty_server import FaultyServer, answer, capture
+from support.faulty_server import FaultyServer, answer, capture, head, raw
 from support.programs import eventually
 
 pytestmark = pytest.mark.full
@@ -84,16 +84,17 @@ def test_a_large_answer_holds_nobody_up(body: bytes) -> None:
 
 
 def test_large_answers_at_once() -> None:
-    """Eight servers, whose answers are as large as one may be."""
+    """Eight servers, whose answers are as large as one may be, and end late."""
     body = capture() + b"# " + b"x" * (15 * MIB) + b"\n"
-    with FaultyServer(answer(body)) as server:
+    begins = head(Content_Length=len(body)) + body[:-1]
+    with FaultyServer(raw(begins, 4.0, body[-1:])) as server:
         urls = [f"{server.url}/metrics?n={number}" for number in range(8)]
         flags = [part for url in urls for part in ("--vllm.url", url)]
         with running_exporter(
-            *flags, "--poll.interval", "5s", "--poll.timeout", "4s"
+            *flags, "--poll.interval", "6s", "--poll.timeout", "5900ms"
         ) as exporter:
-            exporter.metrics_when(lambda m: m.total("up") == len(urls))
-            eventually(lambda: len(server.polls()) > 4 * len(urls))
+            exporter.metrics_when(lambda m: m.total("up") > 0)
+            eventually(lambda: len(server.polls()) > 2 * len(urls))
             assert peak(exporter) < LIMIT
 
 
