@@ -111,6 +111,15 @@ class TestReading:
         assert max(map(len, exposition.pieces(text))) <= 256 * 1024 + 1
 
 
+@pytest.mark.parametrize("size", [500, 600])
+def test_long_labels_are_not_remembered(size: int) -> None:
+    """They are equal to others, and each poll reads them anew."""
+    block = f'a="{"x" * size}"'.encode()
+    first = parse_labels(block)
+    assert first == (("a", "x" * size),)
+    assert (parse_labels(block) is first) == (size == 500)
+
+
 def test_an_unknown_escape_stays_as_written() -> None:
     """Prometheus itself keeps a backslash that begins no known escape."""
     assert parse_labels(rb'a="\d"') == (("a", r"\d"),)

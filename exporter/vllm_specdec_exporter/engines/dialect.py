@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from ..exposition.text import Labels, SampleLine
+from ..exposition.text import Labels, LongLabels, SampleLine
 from .engine import Engine
 from .reading import Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Steps
 
@@ -25,8 +25,6 @@ DRAFTED_PER_POSITION = "drafted_tokens_per_position"
 
 #: The labels that identify an engine of a server.
 IDENTITY = frozenset({"model_name", "engine"})
-#: Characters of the labels of a series whose engine is remembered.
-_REMEMBERED_TEXT = 512
 
 #: The fields of the parts of the normal form.
 COUNTERS = frozenset(Counters.__struct_fields__)
@@ -56,9 +54,9 @@ def identify(
     The labels in `parts` name parts of one engine. Each other label separates engines.
     Short labels are remembered, because every poll returns the same ones.
     """
-    if sum(len(text) for _, text in labels) <= _REMEMBERED_TEXT:
-        return _remembered_identity(labels, parts, own)
-    return _identity(labels, parts, own)
+    if isinstance(labels, LongLabels):
+        return _identity(labels, parts, own)
+    return _remembered_identity(labels, parts, own)
 
 
 def _identity(labels: Labels, parts: frozenset[str], own: str) -> tuple[EngineKey, str]:

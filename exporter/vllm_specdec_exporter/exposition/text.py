@@ -58,6 +58,12 @@ class MalformedExposition(ValueError):  # noqa: N818
 Labels = tuple[tuple[str, str], ...]  # pairs of name and value, sorted by name
 
 
+class LongLabels(tuple[tuple[str, str], ...]):
+    """Labels of so long a text that nothing made of them may be remembered."""
+
+    __slots__ = ()
+
+
 class SampleLine(NamedTuple):
     """One sample: its name, its labels as returned by `parse_labels`, and its value."""
 
@@ -161,7 +167,7 @@ def parse_labels(block: bytes) -> Labels:
     """
     if len(block) <= _REMEMBERED_BLOCK:
         return _remembered_labels(block)
-    return _read_labels(block)
+    return LongLabels(_read_labels(block))
 
 
 def _read_labels(block: bytes) -> Labels:
