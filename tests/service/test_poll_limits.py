@@ -153,29 +153,6 @@ class TestMemory:
         memory.forget("a")
         assert memory.keep("b", 100 * MIB)
 
-    async def test_a_poll_beyond_it_is_refused(self) -> None:
-        """With the reason; what is kept of other servers stays."""
-        memory = KeptMemory(0)
-        assert memory.keep("other", 15 * MIB)
-        upstream = _Answered(vllm(engines=20))
-        poller = Poller(
-            "t",
-            upstream,  # type: ignore[arg-type]
-            Settings(),
-            5.0,
-            patience=math.inf,
-            clock=lambda: 0.0,
-            wall=lambda: 0.0,
-            memory=memory,
-        )
-        await poller.poll()
-        assert poller.latest.failure is not None
-        assert poller.latest.failure.reason == "too_large"
-        assert "20 engines" in poller.latest.failure.message
-        memory.forget("other")
-        await poller.poll()
-        assert poller.latest.up
-
     @pytest.mark.parametrize(
         ("groups", "files", "limit"),
         [
@@ -203,3 +180,27 @@ class TestMemory:
 
     def test_without_a_limit_it_is_that_of_the_machine(self, tmp_path: Path) -> None:
         assert memory_limit(tmp_path / "none", tmp_path) > 128 * MIB
+
+
+async def test_a_poll_beyond_it_is_refused() -> None:
+    """With the reason; what is kept of other servers stays."""
+    memory = KeptMemory(0)
+    assert memory.keep("other", 15 * MIB)
+    upstream = _Answered(vllm(engines=20))
+    poller = Poller(
+        "t",
+        upstream,  # type: ignore[arg-type]
+        Settings(),
+        5.0,
+        patience=math.inf,
+        clock=lambda: 0.0,
+        wall=lambda: 0.0,
+        memory=memory,
+    )
+    await poller.poll()
+    assert poller.latest.failure is not None
+    assert poller.latest.failure.reason == "too_large"
+    assert "20 engines" in poller.latest.failure.message
+    memory.forget("other")
+    await poller.poll()
+    assert poller.latest.up
