@@ -48,9 +48,7 @@ class History:
 
     def test(self, rules: str) -> dict[str, Any]:
         """Return it as promtool has it, with the series that rules or queries name."""
-        names = set(
-            re.findall(r"[\w:]+", rules + "".join(query.expr for query in self.queries))
-        )
+        names = series_names(rules + "".join(query.expr for query in self.queries))
         return {
             "name": self.name,
             "interval": "1m",
@@ -72,6 +70,15 @@ class History:
                 for query in self.queries
             ],
         }
+
+
+def series_names(text: str) -> set[str]:
+    """Return the names of series that a text may have, every spelling of each."""
+    spelled = re.findall(r'__name__=~"\(([\w:|]+)\)(\w+)"', text)
+    several = {
+        prefix + name for prefixes, name in spelled for prefix in prefixes.split("|")
+    }
+    return several | set(re.findall(r"[\w:]+", text))
 
 
 def verify(

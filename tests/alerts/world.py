@@ -214,6 +214,7 @@ class World:
         instance: str = "10.0.0.1:8000",
         labels: Mapping[str, str] | None = None,
         start: int = 0,
+        prefix: str = "vllm:",
     ) -> None:
         """Add what the rules use of vLLM's own series, where Prometheus scrapes vLLM as
         well.
@@ -232,7 +233,7 @@ class World:
                 "engine": "0",
                 "position": str(position),
             }
-            name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            name = f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"
             self.put(name, own, start, [step * minute for minute in range(minutes)])
 
     def _phase(
