@@ -111,10 +111,19 @@ class Mixin:
         loader.indent(mapping=2, sequence=4, offset=2)
         document = loader.load(text)
         self._rename_route(document["route"])
-        for rule in document["inhibit_rules"]:
-            self._rename_each(rule["equal"], self._label)
-            for side in ("source_matchers", "target_matchers"):
-                self._rename_each(rule[side], self._matcher)
+        # Rules share lists by anchors; names may trade places, so each list is renamed
+        # once.
+        lists = {
+            id(rule[key]): (rule[key], rename)
+            for rule in document["inhibit_rules"]
+            for key, rename in (
+                ("equal", self._label),
+                ("source_matchers", self._matcher),
+                ("target_matchers", self._matcher),
+            )
+        }
+        for texts, rename in lists.values():
+            self._rename_each(texts, rename)
         written = StringIO()
         loader.dump(document, written)
         return written.getvalue()
