@@ -111,19 +111,15 @@ class Mixin:
         loader.indent(mapping=2, sequence=4, offset=2)
         document = loader.load(text)
         self._rename_route(document["route"])
-        # Rules share lists by anchors; names may trade places, so each list is renamed
-        # once.
-        lists = {
-            id(rule[key]): (rule[key], rename)
-            for rule in document["inhibit_rules"]
-            for key, rename in (
-                ("equal", self._label),
-                ("source_matchers", self._matcher),
-                ("target_matchers", self._matcher),
-            )
-        }
-        for texts, rename in lists.values():
-            self._rename_each(texts, rename)
+        renamed: set[int] = set()
+        for rule in document["inhibit_rules"]:
+            for key in ("equal", "source_matchers", "target_matchers"):
+                # Rules share lists by anchors; names may trade places, so each list is
+                # renamed once.
+                if id(rule[key]) not in renamed:
+                    renamed.add(id(rule[key]))
+                    rename = self._label if key == "equal" else self._matcher
+                    self._rename_each(rule[key], rename)
         written = StringIO()
         loader.dump(document, written)
         return written.getvalue()
