@@ -51,6 +51,10 @@ _CLOSED = (
     "the connection was closed before a response came; a server with TLS does so to "
     "http://"
 )
+_ROUTES_BY_MODEL = (
+    "a router of several models, as llama.cpp's, says that the model name is missing: "
+    "name one in the address, /metrics?model=NAME"
+)
 #: Age from which a connection is replaced, in seconds: the name may mean another server
 #: now.
 _KEPT_SECONDS = 60.0
@@ -359,10 +363,12 @@ async def _refusal(response: aiohttp.ClientResponse) -> PollError:
             f" at {path}: the metrics of most servers are at /metrics, the default "
             "without a path"
         )
-    elif response.status == 400 and b"HTTPS" in await response.content.read(
-        _MAX_VERSION_BODY
-    ):
-        text += f": {_SPEAKS_TLS}"
+    elif response.status == 400:
+        said = await response.content.read(_MAX_VERSION_BODY)
+        if b"HTTPS" in said:
+            text += f": {_SPEAKS_TLS}"
+        elif b"model name is missing" in said:
+            text += f": {_ROUTES_BY_MODEL}"
     return PollError("http_status", text)
 
 
