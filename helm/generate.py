@@ -147,7 +147,9 @@ def main() -> int:
     )
     args = parser.parse_args()
     # A file without a counterpart is left over from a rule or board that is gone.
-    present = [path for name in COPIED for path in (FILES / name).iterdir()]
+    present: list[Path] = []
+    for name in COPIED:
+        present += (FILES / name).iterdir()
     return bring_up_to_date(wanted(), present, check=args.check)
 
 
