@@ -32,7 +32,8 @@ class Summary(Struct, frozen=True):
     running_p10: float  # and what is not exceeded a tenth of the time
     running_p90: float  # and nine tenths of it
     acceptance_ratio: float | None  # accepted of drafted tokens
-    mean_acceptance_length: float | None  # tokens of a step with a draft
+    #: Tokens of a step with a draft that can have reached an answer.
+    mean_acceptance_length: float | None
     #: The mean at its own loads: not to be compared.
     time_per_output_token_seconds: float | None
     tokens_per_second: float  # of a replica while it generates

@@ -123,6 +123,9 @@ _SAME_CACHE = 1.5
 #: The factor by which drafts may make prefills slower: a draft model has at most an
 #: eighth of the target's size in most cases, and verifies little beside a prefill.
 _PREFILL_OF_DRAFTS = 1.25
+#: The logarithm of a ratio of prefill times that is worth a word although it is not
+#: certain: the least gain of another GPU.
+_PREFILLS_DIFFER = math.log(1.05)
 _COMPARED = (TimePerToken.OF_REQUESTS, TimePerToken.OF_STEPS)
 #: Share of the traffic from which on a finer matching is preferred to one that has more
 #: of it.
@@ -299,17 +302,26 @@ def _with_prefills(change: Change, sides: _Sides, matching: _Matching) -> Change
     power = 2
     if by_drafts_too:
         power = 1
+    certain = control.is_above(1) or control.is_below(1)
     if control.is_above(1):
         low /= control.high**power
     elif control.is_below(1):
         high /= control.low**power
     else:
-        return change
+        # Too uncertain to say that something changed, or that nothing did: what it
+        # shows may be so, about one standard error more.
+        low /= max(1.0, math.sqrt(control.value * control.high))
+        high /= min(1.0, math.sqrt(control.value * control.low))
     speedup = Interval(speedup.value, low, high)
     change = replace(change, speedup=speedup, effect=_effect(speedup))
-    if by_drafts_too:
+    noticeable = abs(math.log(control.value)) >= _PREFILLS_DIFFER
+    if by_drafts_too or not (certain or noticeable):
         return change
-    other = f"prefills are {format_ratio(control.value)} times as fast per prompt token"
+    shown = format_ratio(control.value)
+    other = f"prefills are {shown} times as fast per prompt token"
+    if not certain:
+        ends = " to ".join(map(format_ratio, (control.low, control.high)))
+        other = f"prefills may be {shown} ({ends}) times as fast per prompt token"
     return replace(change, other_changes=(*change.other_changes, other))
 
 

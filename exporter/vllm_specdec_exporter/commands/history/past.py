@@ -13,6 +13,8 @@ from statistics import fmean
 
 from msgspec import Struct, field
 
+from ...measures.delivered import delivered
+from ...measures.history import Delta
 from .cells import BlockLength, Cells, TimePerToken
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
@@ -337,6 +339,17 @@ def _summary(
     if drafts and not accepted:
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
     k = totals.configuration.num_speculative_tokens or 0
+    gained = delivered(
+        Delta(
+            span=0.0,
+            drafts=drafts,
+            draft_tokens=sums["draft_tokens"],
+            accepted_tokens=accepted,
+            accepted_tokens_per_position=(),
+            generation_tokens=sums["generation_tokens"],
+            first_tokens=sums["requests"],
+        )
+    )
     seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_REQUESTS)
     if not weight:
         seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_STEPS)
@@ -359,7 +372,7 @@ def _summary(
         running_p10=running[len(running) // 10],
         running_p90=running[len(running) * 9 // 10],
         acceptance_ratio=_ratio(accepted, sums["draft_tokens"] or drafts * k),
-        mean_acceptance_length=_ratio(drafts + accepted, drafts),
+        mean_acceptance_length=gained.length if gained else None,
         time_per_output_token_seconds=_ratio(seconds, weight),
         tokens_per_second=sums["generation_tokens"] / seconds_of_decoding,
     )
