@@ -17,7 +17,9 @@ from support.builders import counters, increase, processed, torn_lives
 from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.profiles import BUILTIN
+from vllm_specdec_exporter.economics.cost import DraftCost
+from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings, deployed
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import (
     EngineKey,
     EngineReading,
@@ -220,6 +222,57 @@ class TestBatchSize:
         assert measures.batch_size_high == 1.7
 
 
+class TestDraftingAhead:
+    """In each step vLLM makes the drafts of the next one, so that an answer has one
+    drafting more than verified drafts.
+    """
+
+    @pytest.mark.parametrize("tokens", [2, 4, 8, 200])
+    def test_the_drafting_that_no_step_verifies_takes_its_time(
+        self, tokens: int
+    ) -> None:
+        (name,) = [name for name in REAL if name.startswith(f"draft model, {tokens} ")]
+        happened = replace(REAL[name][0], batch_size=2.0)
+        profile = replace(BUILTIN["eagle"], drafts_ahead=True)
+        measures = derive("5m", happened, profile)
+        speedup = measures.estimate.of_all_tokens(measures.coverage_ratio)
+        plain, with_drafter = profile.step_times(6, 2.0)
+        _, without_drafter = replace(profile, draft=DraftCost()).step_times(6, 2.0)
+        drafting = (with_drafter - without_drafter) / plain
+        plain_steps = happened.first_tokens * (1 + drafting)  # type: ignore[operator]
+        plain_steps += happened.drafts * with_drafter / plain  # type: ignore[operator]
+        assert speedup is not None
+        assert speedup.value == pytest.approx(happened.generation_tokens / plain_steps)  # type: ignore[operator]
+
+    def test_only_of_an_engine_that_drafts_ahead_by_a_model(self) -> None:
+        """A lookup takes no time, and SGLang drafts before it verifies."""
+
+        def ahead(dialect: str, method: str, profile: str) -> bool:
+            costs = CostSettings(BUILTIN[profile])
+            speculation = Speculation(configured=True, method=method)
+            return deployed(costs, speculation, "m", dialect).drafts_ahead
+
+        assert ahead("vllm-v1", "eagle", "eagle")
+        assert ahead("aphrodite", "", "unknown")
+        assert not ahead("vllm-v1", "ngram", "ngram")
+        assert not ahead("vllm-v1", "", "ngram")
+        assert not ahead("sglang", "eagle", "eagle")
+
+    def test_first_tokens_that_are_not_counted_cost_nothing(self) -> None:
+        happened = replace(REAL["draft model, 4 tokens"][0], batch_size=2.0)
+        profile = replace(BUILTIN["eagle"], drafts_ahead=True)
+        uncounted = derive("5m", replace(happened, first_tokens=None), profile)
+        assert uncounted.estimate.undrafted_cost == 1.0
+
+    def test_answers_of_four_tokens_are_no_gain(self) -> None:
+        """Said "beneficial 1.28", took 1.27 times the processor time."""
+        happened, _ = REAL["draft model, 4 tokens"]
+        result = poll(settings_for(BUILTIN["eagle"], "eagle", 6), happened)
+        assert result.payoff.verdict is PayoffVerdict.UNKNOWN
+        assert result.payoff.speedup_low is not None
+        assert result.payoff.speedup_low < 1
+
+
 def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResult:
     """What is published after one judged window of this traffic."""
     window = settings.judged.seconds
@@ -263,6 +316,19 @@ class TestVerdict:
         assert result.payoff.speedup_high <= 1.0
         named = [name_of(finding.text) for finding in result.findings]
         assert "finding.undelivered.text" in named
+
+    @pytest.mark.parametrize("edge", [0, 1, 2])
+    def test_nothing_delivered_is_a_loss_whatever_drafts_cost(self, edge: int) -> None:
+        """As where nothing was accepted. Answers that a window cuts in two are no gain:
+        their first tokens lie before it.
+        """
+        happened = answers(422, [376, 331, 302, 291, 278, 262], 844 + edge, 422, 422)
+        result = poll(settings_for(BUILTIN["ngram"], "ngram", 6), happened)
+        assert result.payoff.verdict is PayoffVerdict.HARMFUL
+        assert result.payoff.speedup_high is not None
+        assert result.payoff.speedup_high <= 1.0
+        first = result.payoff.reasons[0]
+        assert name_of(first) == "payoff.gives_nothing"
 
     def test_no_larger_k_is_advised_where_answers_end(self) -> None:
         """By the counters, drafts of K=6 are accepted to 4.2 tokens."""

@@ -318,7 +318,12 @@ def derive(
         )
     elif profile is not None:
         estimated = estimate(
-            length, costed, delta.batch_size, profile, length_error=error
+            length,
+            costed,
+            delta.batch_size,
+            profile,
+            length_error=error,
+            first_tokens=_first_share(delta, emitted),
         )
         if batch_high is not None:
             at_high = estimate(length, costed, batch_high, profile, length_error=error)
@@ -388,6 +393,16 @@ def _estimate_of_tree(
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=None,
     )
+
+
+def _first_share(delta: Delta, emitted: float | None) -> float:
+    """Return the share of first tokens among those that no draft gave; 0 where they
+    are not counted.
+    """
+    undrafted = (delta.generation_tokens or 0.0) - (emitted or 0.0)
+    if undrafted <= 0:
+        return 0.0
+    return min(1.0, (delta.first_tokens or 0.0) / undrafted)
 
 
 def _widened(estimated: Estimate, at_high: Estimate) -> Estimate:
