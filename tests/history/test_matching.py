@@ -399,6 +399,26 @@ def test_another_configuration_of_the_cache_changed_too(
     assert judged.effect == effect
 
 
+@pytest.mark.parametrize(("cached", "named"), [(0.95, True), (0.05, False)])
+def test_prompts_that_the_prefix_cache_had_changed_too(
+    cached: float, named: bool
+) -> None:
+    """A server that finds 95 % of its prompts has no prefills between its steps."""
+    world = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
+    for life, ratio in zip(world.lives, (0.0, cached), strict=True):
+        counts = world.counts[life]
+        counts["prefix_cache_queries"] = counts["prompt_tokens"]
+        counts["prefix_cache_hits"] = ratio * counts["prompt_tokens"]
+    past = history(world)
+    (comparison,) = past.comparisons
+    ratios = [each.prefix_cache_hit_ratio for each in past.configurations]
+    assert ratios == pytest.approx([0.0, cached])
+    assert bool(comparison.other_changes) is named
+    if named:
+        assert comparison.effect == "not certain to be its effect"
+        assert "from the prefix cache 0% to 95%" in words_of(past)
+
+
 @pytest.mark.parametrize("by_day", [-0.04, -0.02, 0.02, 0.04])
 def test_a_steady_drift_is_no_effect_of_the_change(by_day: float) -> None:
     """What makes all slower each day shows within each configuration."""

@@ -27,6 +27,8 @@ class Summary(Struct, frozen=True):
     #: Requests near its starts and ends, while it warmed up or was cut off.
     requests_left_out: float
     prompt_tokens: float | None  # of a request: mean
+    #: Share of the prompt tokens that the prefix cache had, 0 to 1.
+    prefix_cache_hit_ratio: float | None
     answer_tokens: float | None  # generated for a request: mean
     running: float  # requests in a replica's batch: mean
     running_p10: float  # and what is not exceeded a tenth of the time

@@ -27,6 +27,7 @@ from ...economics.equal_load import (
     MINIMUM_BLOCKS,
     Finished,
     Stratum,
+    prefix_cache_differs,
     speedup_over_strata,
     total,
 )
@@ -245,7 +246,16 @@ def _matched(
 
 
 def _other_facts(sides: _Sides) -> Iterator[str]:
-    """Yield what servers say of themselves that is not as it was."""
+    """Yield what servers say of themselves that is not as it was, and the shares of
+    prompts that they need not compute.
+    """
+    cached = sides.new.prefix_cache_hit_ratio
+    cached_before = sides.old.prefix_cache_hit_ratio
+    if prefix_cache_differs(cached, cached_before):
+        yield (
+            f"prompt tokens from the prefix cache {cached_before:.0%} to {cached:.0%}, "
+            "which are not computed between the steps of others"
+        )
     for name, values in sides.new.facts.items():
         values_before = sides.old.facts.get(name)
         if not values_before or values.keys() & values_before.keys():

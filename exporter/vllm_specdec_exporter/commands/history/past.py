@@ -112,6 +112,8 @@ class ConfigurationTotals(Struct):
             begun=begun,
             prefill_seconds=values.get("prefill_seconds", 0.0),
         )
+        self.cells.prefix_cache_queries += values.get("prefix_cache_queries", 0.0)
+        self.cells.prefix_cache_hits += values.get("prefix_cache_hits", 0.0)
         for name, value in values.items():
             self.sums[name] += value
         self.running.append(step.running)
@@ -367,6 +369,7 @@ def _summary(
         requests=sums["requests"] or sums["tpot_count"],
         requests_left_out=left_out,
         prompt_tokens=_ratio(sums["prompt_tokens"], sums["requests"]),
+        prefix_cache_hit_ratio=totals.cells.prefix_cache_hit_ratio,
         answer_tokens=_ratio(sums["generation_tokens"], sums["requests"]),
         running=fmean(running),
         running_p10=running[len(running) // 10],
