@@ -20,6 +20,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings, deployed
 from vllm_specdec_exporter.economics.speculative_config import Speculation
+from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import (
     EngineKey,
     EngineReading,
@@ -271,6 +272,58 @@ class TestDraftingAhead:
         assert result.payoff.verdict is PayoffVerdict.UNKNOWN
         assert result.payoff.speedup_low is not None
         assert result.payoff.speedup_low < 1
+
+
+class TestStopStrings:
+    """A real vLLM, K=6: 60 answers that a stop string ends, of 509 tokens by their
+    usage. 707 were generated; none was cut off by the engine.
+    """
+
+    happened = replace(
+        answers(112, [102, 94, 91, 87, 83, 80], 707, 60, 112), batch_size=2.0
+    )
+
+    def test_what_may_lie_behind_them_is_in_the_interval(self) -> None:
+        profile = BUILTIN["eagle"]
+        stopped = derive("5m", replace(self.happened, stopped_requests=60.0), profile)
+        limited = derive("5m", replace(self.happened, stopped_requests=0.0), profile)
+        assert stopped.mean_acceptance_length == limited.mean_acceptance_length
+        told = (509 - 60) / 112
+        low = stopped.estimate.speedup_low
+        assert low is not None
+        assert low <= told / profile.step_cost(6, 2.0)
+        assert low < 0.7 * limited.estimate.speedup_low  # type: ignore[operator]
+        assert stopped.estimate.speedup_high == limited.estimate.speedup_high
+
+    def test_what_the_engine_cut_off_lies_behind_none(self) -> None:
+        """An end-of-sequence token ends an answer in the engine, which counts no token
+        behind it.
+        """
+        happened, _ = REAL["draft model, 2 tokens"]
+        happened = replace(happened, batch_size=2.0)
+        profile = BUILTIN["eagle"]
+        stopped = derive("5m", replace(happened, stopped_requests=422.0), profile)
+        assert stopped.estimate == derive("5m", happened, profile).estimate
+
+    def test_of_long_answers_it_is_next_to_nothing(self) -> None:
+        happened, _ = REAL["draft model, 200 tokens: little is cut off"]
+        happened = replace(happened, batch_size=2.0)
+        profile = BUILTIN["eagle"]
+        stopped = derive("5m", replace(happened, stopped_requests=65.0), profile)
+        low = derive("5m", happened, profile).estimate.speedup_low
+        assert stopped.estimate.speedup_low == pytest.approx(low, rel=0.02)
+
+    def test_the_reason_is_read(self) -> None:
+        """By vLLM's label; requests that ended otherwise are none."""
+        lines = [
+            'vllm:spec_decode_num_drafts_total{engine="0"} 5',
+            *(
+                f'vllm:request_success_total{{engine="0",finished_reason="{reason}"}} 7'
+                for reason in ("stop", "length", "abort")
+            ),
+        ]
+        (engine,) = read("\n".join(lines).encode() + b"\n").engines
+        assert engine.steps.stopped_requests == 7
 
 
 def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResult:
