@@ -326,7 +326,13 @@ class TestStopStrings:
         assert engine.steps.stopped_requests == 7
 
 
-def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResult:
+def poll(
+    settings: Any,
+    happened: Delta,
+    *,
+    running: float = 2.0,
+    prompt_tokens: float = 1000.0,
+) -> EngineResult:
     """What is published after one judged window of this traffic."""
     window = settings.judged.seconds
     begun = counters(
@@ -343,7 +349,7 @@ def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResul
     steps = Steps(
         step_seconds=0.018 * (happened.decode_steps or 0.0),
         step_observations=happened.decode_steps,
-        prompt_tokens=1000.0,
+        prompt_tokens=prompt_tokens,
         requests=happened.first_tokens,
     )
     nothing = Steps(
@@ -391,6 +397,29 @@ class TestVerdict:
         assert advice.action is Action.DECREASE_K
         assert advice.num_speculative_tokens is not None
         assert 1 <= advice.num_speculative_tokens <= 2
+
+    def test_advice_and_payoff_hold_prompts_against_the_same_speedup(self) -> None:
+        """What prompts take within steps is no gain of any K: "K=7 runs 2.61 times as
+        fast" stood beside a payoff of 1.51.
+        """
+        settings = load(
+            {
+                "spec.config": '{"method": "eagle3", "num_speculative_tokens": 3}',
+                "cost.hardware": "h100",
+                "cost.model": "8B",
+            },
+            {},
+        ).settings
+        happened = answers(30_000, [20_000, 12_000, 7_000], 69_500, 500, 30_000)
+        result = poll(settings, happened, running=16.0, prompt_tokens=2e6)
+        judged = result.windows[-1]
+        options = {
+            option.num_speculative_tokens: option.speedup
+            for option in result.advice.options
+        }
+        assert options[3] == pytest.approx(judged.estimate.speedup)
+        assert options[3] < judged.mean_acceptance_length / judged.estimate.step_cost
+        assert options[0] == 1.0
 
     def test_requests_of_one_token_are_idle_whatever_pads_them(self) -> None:
         """612 drafts in 616 requests: by the counters, the drafter does not fit."""
