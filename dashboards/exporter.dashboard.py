@@ -11,6 +11,7 @@ from grafana_panels.promql import (
     INTERVAL,
     KNOWN,
     OLDEST,
+    PLACE,
     metric,
     total,
 )
@@ -21,6 +22,8 @@ from mixin import CLUSTER
 
 _VERSIONS = {"exporter_version": "Exporter", "python_version": "Python"}
 
+#: The exporters that answer Prometheus.
+ANSWERING = f"on ({PLACE}) up{{{TARGETS}}} == 1"
 WHICH = f"{CLUSTER}, namespace, pod, instance, target"
 LEGEND = (
     f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{pod}}}} {{{{instance}}}} {{{{target}}}}"
@@ -32,8 +35,15 @@ def series(name: str) -> str:
     return metric(name, TARGETS)
 
 
-#: How long Prometheus takes to scrape the exporters, and nothing else.
-SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN}"
+#: How long Prometheus takes to scrape the exporters that answer, and nothing else: a
+#: refused connection is fast.
+SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN} and {ANSWERING}"
+
+
+def within_an_hour(name: str) -> str:
+    """Return how much a counter grew within an hour, of exporters that answer now."""
+    counter = series(name)
+    return f"increase({counter}[1h]) and {counter}"
 
 
 POLL = total(series("poll_duration_seconds"), WHICH, "max")
@@ -42,6 +52,11 @@ POLL = total(series("poll_duration_seconds"), WHICH, "max")
 SLOWEST = (
     f"{POLL} and on ({WHICH}) topk(10, max by ({WHICH}) "
     f"(max_over_time({series('poll_duration_seconds')}[$__range] @ end())))"
+)
+#: 0 while exporters answer, so that "none" is not said of nothing.
+NO_FAILURE = (
+    f"label_replace(0 * sum(rate({series('poll_errors_total')}[{INTERVAL}])), "
+    '"reason", "no failed poll", "", "")'
 )
 #: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does
 #: not.
@@ -74,14 +89,14 @@ top: list[Panel] = [
     Stat(
         title="Oldest data",
         description=(
-            "Of servers that answer, as on the Overview. The table below has the "
+            "Of servers that the exporter reads, as on the Overview. The table has the "
             "others."
         ),
         targets=[now(OLDEST, "age")],
         unit="s",
         decimals=0,
         least=0,
-        no_value="no server answers",
+        no_value="no server is read",
         width=7,
     ),
     Stat(
@@ -121,13 +136,14 @@ polls: list[Panel] = [
             over_time(
                 (
                     "60 * (sum by (reason) "
-                    f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)"
+                    f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)\n"
+                    f"or on () {NO_FAILURE}"
                 ),
                 "{{reason}}",
             )
         ],
         **A_MINUTE,
-        no_value="none",
+        no_value="no exporter answers",
     ),
     lines(
         "Poll duration",
@@ -159,15 +175,15 @@ polls: list[Panel] = [
             "changes numbers."
         ),
         {
-            "restarts": (f"sum(increase({series('engine_resets_total')}[1h]))", ORANGE),
+            "restarts": (f"sum({within_an_hour('engine_resets_total')})", ORANGE),
             "inconsistent": (
-                f"sum(increase({series('inconsistent_samples_total')}[1h]))",
+                f"sum({within_an_hour('inconsistent_samples_total')})",
                 GREY,
             ),
         },
         **COUNT,
         soft_most=1,
-        no_value="none",
+        no_value="no exporter answers",
         width=24,
     ),
 ]
@@ -191,7 +207,7 @@ tables: list[Panel] = [
             Column("Poll", POLL, "s", width=100),
             Column(
                 "Failed polls, 1 h",
-                f"sum by ({WHICH}) (increase({series('poll_errors_total')}[1h]))",
+                f"sum by ({WHICH}) ({within_an_hour('poll_errors_total')})",
                 decimals=0,
                 width=140,
             ),

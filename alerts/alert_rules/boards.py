@@ -59,6 +59,7 @@ def groups() -> Iterator[Group]:
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
             Record(_SET, _by_setting()),
             Record(s.TRIED, _tried()),
+            Record("model:vllm_specdec_advised_gain:ratio", _advised_gain()),
             Record(_BEFORE, _before()),
             Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
             Record("model:vllm_specdec_saved_engines:sum", _saved()),
@@ -258,6 +259,20 @@ def _tried() -> str:
     return f"max by ({s.MODEL}, {_K}) ({renamed})"
 
 
+def _advised_gain() -> str:
+    """Return what the advised K would gain, by its basis: measured where it ran at this
+    load, which may be a loss, and estimated elsewhere.
+    """
+    advised = f"floor(model:vllm_specdec_recommended_{_K}:median)"
+    ran = f'on ({s.MODEL}, {_K}) count_values by ({s.MODEL}) ("{_K}", {advised})'
+    return s.labelled(
+        "basis",
+        joined=f"or on ({s.MODEL})",
+        measured=f"(max by ({s.MODEL}) ({s.TRIED} and {ran}) - 1)",
+        estimated="clamp_min(model:vllm_specdec_advised_speedup:ratio - 1, 0)",
+    )
+
+
 def _before() -> str:
     """Return what a model is compared with, by the label `of`.
 
@@ -285,7 +300,9 @@ def _change_by_cause() -> str:
     The speedup is the length over the break-even length, times the share of output from
     drafts. Each cause takes of the change its share of the logarithm, so that the parts
     are the whole whichever came first. By drafts: the length. By the load, or another K
-    where that is not what it was: the rest. A change below 3 % has no cause.
+    where that is not what it was: the rest. A change below 3 % has no cause. Where the
+    time per output token with the K of before says the opposite, that is measured, and
+    is named.
     """
 
     def before(of: str) -> str:
@@ -299,11 +316,20 @@ def _change_by_cause() -> str:
     )
     same_k = f"({_COMPARED['K']} == {before('K')})"
     by_the_rest = f"{change} * (1 - {by_length})"
+    k_before = f'count_values by ({s.MODEL}) ("{_K}", {before("K")})'
+    tried = f"{s.TRIED} and on ({s.MODEL}, {_K}) {k_before}"
+    faster, slower = (
+        f"({change} {change_is} 0 and on ({s.MODEL}) (({tried}) {speed_is} 1))"
+        for change_is, speed_is in (("<", "<"), (">", ">"))
+    )
+    another_k = f"({by_the_rest} unless on ({s.MODEL}) {same_k})"
     causes = s.labelled(
         "cause",
         drafts=f"{change} * ({by_length})",
         load=f"({by_the_rest} and on ({s.MODEL}) {same_k})",
-        load_or_K=f"({by_the_rest} unless on ({s.MODEL}) {same_k})",
+        load_or_K=(f"({another_k} unless on ({s.MODEL}) ({faster}\nor {slower}))"),
+        faster=f"({another_k} and on ({s.MODEL}) {faster})",
+        slower=f"({another_k} and on ({s.MODEL}) {slower})",
     )
     return (
         f"({causes})\nand on ({s.MODEL}) "
