@@ -3,7 +3,7 @@
 One screen.
 """
 
-from grafana_panels import annotations, variables, verdict
+from grafana_panels import annotations, monitoring, variables, verdict
 from grafana_panels.acceptance import length_and_break_even
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
@@ -386,7 +386,12 @@ dashboard = Dashboard(
         "should be set?"
     ),
     page="payoff.md",
-    sections=[("", [*first_line, models, *worth, *history])],
+    sections=[
+        ("", [*first_line, models, *worth, *history]),
+        ("Monitoring: polls and scrapes", [*monitoring.top, *monitoring.polls]),
+        ("Monitoring: exporters and servers", monitoring.tables),
+    ],
+    folded=("Monitoring: polls and scrapes", "Monitoring: exporters and servers"),
     variables=[*variables.of_models(), variables.price()],
     marks=annotations.marks(),
 )

@@ -3,7 +3,6 @@ cause.
 """
 
 from .field import (
-    COUNT,
     LENGTH,
     LIMIT,
     NOTHING,
@@ -179,17 +178,6 @@ latency: list[Panel] = [
 ]
 
 load: list[Panel] = [
-    lines(
-        "Requests running and waiting",
-        "A growing queue: add replicas, or draft less to free GPU time.",
-        {
-            "running": (total(RUNNING, MODEL), BLUE),
-            "waiting": (total(metric("requests_waiting"), MODEL), ORANGE),
-        },
-        **COUNT,
-        no_value=UNREPORTED,
-        width=6,
-    ),
     percentiles(
         "Time in the queue",
         "request_queue_time_seconds",

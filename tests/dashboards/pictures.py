@@ -63,7 +63,10 @@ _OVERVIEWS = (
     "first-minute",
 )
 SCENES = (
-    *(Scene(world, "overview") for world in _OVERVIEWS),
+    *(
+        Scene(world, "overview", opened=world == "exporter-down")
+        for world in _OVERVIEWS
+    ),
     Scene("healthy", "overview", "dark"),
     *(
         Scene(world, "deep-dive")
@@ -71,8 +74,7 @@ SCENES = (
     ),
     Scene("healthy", "requests"),
     Scene("requests", "requests", opened=True),
-    Scene("healthy", "exporter"),
-    Scene("exporter-down", "exporter"),
+    *(Scene(world, "lite") for world in ("healthy", "no-exporter")),
 )
 
 

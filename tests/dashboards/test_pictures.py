@@ -18,7 +18,6 @@ from dashboards.worlds import shared_folder
 EMPTY = {
     ("overview", "What is missing"): "nothing is",
     ("overview", "Firing alerts"): "none fires",
-    ("exporter", "Failed polls by reason"): "none does",
 }
 #: Pictures that differ from others in data alone, which nothing here would notice.
 LIKE_OTHERS = {
@@ -31,7 +30,7 @@ ON_WIDE = {
     ("idle", "overview"),
     ("loads", "deep-dive"),
     ("healthy", "requests"),
-    ("healthy", "exporter"),
+    ("healthy", "lite"),
 }
 Drawn = dict[Scene, "Report"]
 
@@ -115,14 +114,16 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
         r"(?m)^▼ HARMFUL 0\.\d+–0\.\d+, calibrated\nswitch off \(\+\d\d %\)$",
         row,
     )
-    ended = drawn[Scene("exporter-down", "overview")].panel("Speedup").lines
+    ended = (
+        drawn[Scene("exporter-down", "overview", opened=True)].panel("Speedup").lines
+    )
     assert (
         ended[ended.index("eu-1 chat meta-llama/Llama-3.3-70B-Instruct") + 1] == "-"
     ), "no last value"
     assert "NO EXPORTER" in nothing.panel("Models").lines
     assert nothing.panel("Time won or lost, 24 h").lines == ("needs the exporter",)
-    down = drawn[Scene("exporter-down", "exporter")]
-    assert down.panel("Versions of exporters").lines == ("no exporter answers",)
+    down = drawn[Scene("exporter-down", "overview", opened=True)]
+    assert down.panel("Thresholds in force").lines[-1] == "no exporter answers"
     assert (
         "No exporter: let Prometheus scrape port 9850."
         in nothing.panel("What is missing").lines

@@ -26,7 +26,12 @@ NARROWED = ("cluster", "namespace", "model_name", "window")
 OF_ENGINES = ("pod", "engine")
 #: What must be equal, by board: Grafana does not escape the value of a variable that
 #: has only one.
-EXACT = {("window", "overview"), ("window", "deep-dive"), ("model_name", "deep-dive")}
+EXACT = {
+    ("window", "overview"),
+    ("window", "lite"),
+    ("window", "deep-dive"),
+    ("model_name", "deep-dive"),
+}
 #: Counted for all models: the tap does not know which one a request is of.
 OF_ALL_MODELS = {
     ("Data by request", "vllm:request_success_total"),

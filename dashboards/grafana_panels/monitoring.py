@@ -1,26 +1,22 @@
-"""Exporter: can the other dashboards be trusted?"""
+"""Panels of monitoring itself: are all servers polled, and can boards be trusted?"""
 
-from grafana_panels import annotations, variables
-from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import A_MINUTE, COUNT, word_mapping
-from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
-from grafana_panels.promql import (
+from mixin import CLUSTER
+
+from .field import A_MINUTE, COUNT, named, word_mapping
+from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from .panel import Panel, Stat, StateTimeline, lines, now, over_time
+from .promql import (
     CLUSTER_LEGEND,
     EXPORTERS,
     INTERVAL,
     KNOWN,
-    OLDEST,
     PLACE,
     metric,
     total,
 )
-from grafana_panels.table import Column, joined_table
-from grafana_panels.variables import PLACES, TARGETS
-from grafana_panels.verdict import VERDICTS
-from mixin import CLUSTER
-
-_VERSIONS = {"exporter_version": "Exporter", "python_version": "Python"}
+from .table import Column, joined_table
+from .variables import MODELS, PLACES, TARGETS
+from .verdict import VERDICTS
 
 #: The exporters that answer Prometheus.
 ANSWERING = f"on ({PLACE}) up{{{TARGETS}}} == 1"
@@ -40,9 +36,9 @@ def series(name: str) -> str:
 SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN} and {ANSWERING}"
 
 
-def within_an_hour(name: str) -> str:
+def within_an_hour(name: str, select: str = TARGETS) -> str:
     """Return how much a counter grew within an hour, of exporters that answer now."""
-    counter = series(name)
+    counter = metric(name, select)
     return f"increase({counter}[1h]) and {counter}"
 
 
@@ -71,47 +67,37 @@ top: list[Panel] = [
     Stat(
         title="Up",
         description=(
-            "Exporters that answer Prometheus, and servers that answer them. The "
-            "table names the others."
+            "Several versions: finish the rollout. OLD ONE: a reload failed; run "
+            "--config.check."
         ),
         targets=[
             now(f"sum({EXPORTERS})", "exporters up"),
             now(f"count({EXPORTERS})", "of exporters"),
             now(f"sum({series('up')})", "servers up"),
             now(f"count({series('up')})", "of servers"),
+            now(
+                f"count(count by (exporter_version) ({series('build_info')}))",
+                "versions",
+            ),
+            now(
+                f"min({series('config_last_reload_successful')})",
+                "configuration",
+            ),
         ],
         text="value_and_name",
         unit="short",
         decimals=0,
-        no_value="none found",
-        width=10,
-    ),
-    Stat(
-        title="Oldest data",
-        description=(
-            "Of servers that the exporter reads, as on the Overview. The table has the "
-            "others."
-        ),
-        targets=[now(OLDEST, "age")],
-        unit="s",
-        decimals=0,
-        least=0,
-        no_value="no server is read",
-        width=7,
-    ),
-    Stat(
-        title="Configuration",
-        description=(
-            "Whether the last reload succeeded. If not: run --config.check, fix the "
-            "file, reload."
-        ),
-        targets=[
-            now(f"min({series('config_last_reload_successful')})", "configuration")
+        overrides=[
+            named(
+                "configuration",
+                mappings=word_mapping(
+                    {1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}
+                ),
+            )
         ],
-        mappings=word_mapping({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
-        background=True,
-        no_value="no exporter answers",
-        width=7,
+        no_value="none found",
+        width=24,
+        rows=4,
     ),
 ]
 
@@ -175,9 +161,12 @@ polls: list[Panel] = [
             "changes numbers."
         ),
         {
-            "restarts": (f"sum({within_an_hour('engine_resets_total')})", ORANGE),
+            "restarts": (
+                f"sum({within_an_hour('engine_resets_total', MODELS)})",
+                ORANGE,
+            ),
             "inconsistent": (
-                f"sum({within_an_hour('inconsistent_samples_total')})",
+                f"sum({within_an_hour('inconsistent_samples_total', MODELS)})",
                 GREY,
             ),
         },
@@ -216,20 +205,6 @@ tables: list[Panel] = [
         sort=("State", False),
     ),
     joined_table(
-        "Versions of exporters",
-        "More than one: finish the rollout; rules and dashboards match the newest.",
-        _VERSIONS,
-        [
-            Column(
-                "Exporters",
-                f"count by ({', '.join(_VERSIONS)}) ({series('build_info')})",
-                decimals=0,
-            )
-        ],
-        no_value="no exporter answers",
-        width=10,
-    ),
-    joined_table(
         "Thresholds in force",
         (
             "Lowest and highest if exporters differ. Change one with --threshold "
@@ -252,20 +227,6 @@ tables: list[Panel] = [
         ],
         no_value="no exporter answers",
         sort=("Threshold", False),
-        width=14,
+        width=24,
     ),
 ]
-
-dashboard = Dashboard(
-    uid="vllm-specdec-exporter",
-    title="Exporter",
-    description="Are all servers polled, and can the other dashboards be trusted?",
-    page="operations.md",
-    sections=[
-        ("", top),
-        ("Polls and scrapes", polls),
-        ("Exporters", tables),
-    ],
-    variables=variables.of_targets(),
-    marks=annotations.marks(models=False),
-)
