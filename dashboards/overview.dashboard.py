@@ -215,7 +215,7 @@ first_line: list[Panel] = [
         ],
         no_value="NO MODEL",
         width=14,
-        rows=4,
+        rows=5,
     ),
     joined_table(
         "What is missing",
@@ -232,7 +232,7 @@ first_line: list[Panel] = [
         no_value="nothing",
         header=False,
         width=10,
-        rows=4,
+        rows=5,
     ),
 ]
 
@@ -282,7 +282,7 @@ worth: list[Panel] = [
 
 models = models_table(
     "Models",
-    "Worst first; click one. Modelled: nothing timed. BYPASSED: tokens without drafts.",
+    "Worst first. est.: estimated; modelled: nothing timed; BYPASSED: no drafts.",
     f"no model: {SEE}",
     Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=90),
     Column(
@@ -295,7 +295,7 @@ models = models_table(
     ),
     Column("Won, 24 h", won(MODEL), **HOURS, width=84),
     states=verdict.of_models(),
-    rows=8,
+    rows=9,
 )
 
 history: list[Panel] = [

@@ -104,11 +104,11 @@ def models_table(
         ],
         hidden=links.CHOSEN,
         overrides=[
-            named("Verdict", custom__width=275, **filled(verdict.verdict_mappings())),
-            named("Do", custom__width=200, mappings=verdict.todo_mappings()),
+            named("Verdict", custom__width=300, **filled(verdict.verdict_mappings())),
+            named("Do", custom__width=188, mappings=verdict.todo_mappings()),
             named(
                 "Why",
-                custom__width=205,
+                custom__width=192,
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),

@@ -170,10 +170,11 @@ def no_other_k() -> str:
 def todo_mappings() -> list[Json]:
     """Return the mappings of these labels to words."""
     return [
-        pattern(r"(\d+) \d+ 0 (\w+)", "switch off (+$1 %, $2)"),
+        pattern(r"(\d+) \d+ 0 estimated", "switch off (+$1 %, est.)"),
         pattern(r"-?0 (\d+) (\d+) measured", "keep K $1: $2 was no faster"),
         pattern(r"-(\d+) (\d+) (\d+) measured", "keep K $2: $3 was $1 % slower"),
-        pattern(r"(\d+) (\d+) (\d+) (\w+)", "K $2 to $3 (+$1 %, $4)"),
+        pattern(r"(\d+) (\d+) (\d+) measured", "K $2 to $3 (+$1 %, measured)"),
+        pattern(r"(\d+) (\d+) (\d+) estimated", "K $2 to $3 (+$1 %, est.)"),
         *(
             {"type": "value", "options": {str(code): {"text": text}}}
             for code, text in TODO.items()

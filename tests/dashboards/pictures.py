@@ -63,10 +63,7 @@ _OVERVIEWS = (
     "first-minute",
 )
 SCENES = (
-    *(
-        Scene(world, "overview", opened=world == "exporter-down")
-        for world in _OVERVIEWS
-    ),
+    *(Scene(world, "overview") for world in _OVERVIEWS),
     Scene("healthy", "overview", "dark"),
     *(
         Scene(world, "deep-dive")
