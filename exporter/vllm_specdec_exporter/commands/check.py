@@ -157,7 +157,8 @@ async def observe(
     It ends early if a poll fails.
     """
     target = upstream.targets[0]
-    interval = seconds / _SAMPLES
+    # Of no time there is one poll, and any interval will do but 0.
+    interval = seconds / _SAMPLES or 1.0
     poller = Poller(
         target.name,
         Upstream(target, upstream),
