@@ -81,7 +81,7 @@ CASES = {
     "machine-not-known": Case(
         FAIR,
         3,
-        ("UNKNOWN (0.",),
+        ("UNKNOWN  tiny-llama, engine 0: 0.",),
         (
             "hint: it is not known whether speculation pays: ",
             "Give --cost.hardware, run",
@@ -99,6 +99,13 @@ CASES = {
         1,
         ("HARMFUL  tiny-llama, engine 0: 0.",),
         ("activity active (", "problem: the first drafted token is rejected in "),
+    ),
+    "poor-and-not-known": Case(
+        POOR_PHASE,
+        3,
+        ("UNKNOWN  tiny-llama, engine 0: 0.",),
+        ("quality poor (", "hint: the first drafted token is rejected in "),
+        ("--cost.profile=auto",),
     ),
     "bypassed": Case(
         (NOSPEC[2], NOSPEC[10]),
@@ -188,6 +195,9 @@ def test_exit_code_and_report_tell_how_it_stands(name: str) -> None:
     verdicts = [line for line in above if re.match("[A-Z_]{3,}(  | [A-Z(])", line)]
     starts = zip(verdicts, case.verdicts, strict=True)
     assert [line for line, start in starts if not line.startswith(start)] == []
+    # One thing to do for each verdict, and the rules of thumb are folded.
+    assert len(re.findall("^    to do  ", outcome.out, re.MULTILINE)) == len(verdicts)
+    assert "(disable below" not in outcome.out
     assert ("\n    problem: " in outcome.out) == (case.code == 1)
     assert ("\n    quality   " in outcome.out) == ("activity active (" in text)
 
@@ -289,7 +299,7 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
     assert paying.quality.level == "poor"
     assert paying.payoff.verdict == "beneficial"
     # A server that does not tell its load can still be called poor, but not fine.
-    for shares, code in ((HEALTHY, 3), (POOR, 1)):
+    for shares, code in ((HEALTHY, 3), (POOR, 3)):
         only = engine(shares, running=None)
         assert only.payoff.verdict is None, shares
         assert exit_code(page_of(target(only))) == code, shares

@@ -24,7 +24,6 @@ from ..config.values import duration, format_duration, parse_target
 from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import Payoff
-from ..judgement.quality import QualityLevel
 from ..measures.history import Window
 from ..observe.result import EngineResult, ExporterResult
 from ..observe.settings import Settings
@@ -71,10 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `check` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} "
-        "it loses or likely loses, is bypassed, has poor acceptance with an unknown "
-        f"gain, or a part of the requests loses; {USAGE} bad usage; {UNKNOWN} it "
-        "cannot be judged (off, idle, K=0 by schedule, too few drafts, vLLM V0), or is "
-        "as likely to lose as to gain; "
+        f"it loses or likely loses, is bypassed, or a part of the requests loses; "
+        f"{USAGE} bad usage; {UNKNOWN} it is not known whether it pays (off, idle, "
+        "K=0 by schedule, too few drafts, vLLM V0, or as likely to lose as to gain); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
     cli.add_url(parser, "Server to look at.")
@@ -93,6 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print what a running exporter shows instead, single requests included. Of "
         "the flags below, --vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
+    cli.add_flag(parser, "--rules", "Show the published rules of thumb one by one.")
     cli.add_output_flags(parser)
     add_flags(parser, [option for option in OPTIONS if option is not cli.URL])
 
@@ -115,7 +114,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(snapshot.encode(result).decode())
     else:
-        print(report.render(result, colour=cli.wants_color(args)))
+        colour = cli.wants_color(args)
+        print(report.render(result, colour=colour, rules=args.rules))
     sys.stdout.flush()
     return exit_code(result)
 
@@ -133,9 +133,7 @@ def exit_code(result: ExporterResult) -> int:
 
 
 def _exit_code_of(engine: EngineResult) -> int:
-    gain = engine.payoff.speedup
-    poor = gain is None and engine.quality.level is QualityLevel.POOR
-    if engine.activity.unexplained or engine.payoff.harmful or poor:
+    if engine.activity.unexplained or engine.payoff.harmful:
         return PROBLEM
     if engine.activity.state is not ActivityState.ACTIVE or not _leans(engine.payoff):
         return UNKNOWN

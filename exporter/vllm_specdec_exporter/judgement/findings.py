@@ -357,12 +357,17 @@ def _of_poor_acceptance(
     named once.
     """
     findings: list[Finding] = []
+    # Whether it loses is judged by the payoff alone, so beside an unknown verdict poor
+    # acceptance is no second one.
     report = problem
-    pays = (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
-    if verdicts.payoff.verdict in pays:
+    if verdicts.payoff.verdict is not None and not verdicts.payoff.harmful:
         report = hint
-    # Advice on K rests on more than the decline over positions.
-    advised = verdicts.advice.action is not Action.INSUFFICIENT_DATA
+    # Advice on K rests on more than the decline over positions. While it is not known
+    # whether speculation pays, that is to be found out first.
+    advised = (
+        verdicts.advice.action is not Action.INSUFFICIENT_DATA
+        or verdicts.payoff.undecided
+    )
     met = _poor_measures(verdicts.quality)
     positions = measures.position_acceptance_ratio
     k = len(positions)
@@ -391,5 +396,5 @@ def _of_poor_acceptance(
             present=measures.mean_acceptance_length_at[-1],
         )
     elif totals and not findings and verdicts.payoff.speedup is None:
-        findings += problem("poor", reasons=", ".join(verdicts.quality.reasons))
+        findings += report("poor", reasons=", ".join(verdicts.quality.reasons))
     return findings
