@@ -292,12 +292,29 @@ class Target(Struct, frozen=True):
         return parts._replace(path=f"{base}/{name}", query="", fragment="").geturl()
 
 
+_HOST_AND_PORT = re.compile(
+    r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}(?:[/?].*)?"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is written as an address: with a scheme, or as host and
+    port.
+    """
+    text = text.strip()
+    return bool(_SCHEME.match(text) or _HOST_AND_PORT.fullmatch(text))
+
+
 def parse_target(text: str) -> Target:
-    """Return the target of a URL, or of ``unix:/path/to.sock[:/metrics]``.
+    """Return the target of a URL, of ``host:port``, which means http, or of
+    ``unix:/path/to.sock[:/metrics]``.
 
     The default path is ``/metrics``; any other is kept as it is.
     """
     text = text.strip()
+    if _HOST_AND_PORT.fullmatch(text):
+        text = f"http://{text}"
     if text.startswith("unix:"):
         return _parse_socket(text.removeprefix("unix:").removeprefix("//"))
     try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..economics.baseline_match import Measured
 from ..economics.speedup import Estimate
 from ..economics.statistics import Interval, format_ratio
+from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.published_rules import Rule
@@ -94,8 +95,10 @@ def _down(target: TargetResult, paint: terminal.Paint) -> Iterator[str]:
 
 def _verdict(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
     payoff = engine.payoff
-    unjudged = engine.quality.level or engine.activity.state or "unknown"
-    verdict = wording.leaning_words(payoff).upper() or unjudged.upper()
+    verdict = wording.leaning_words(payoff) or engine.activity.state or "unknown"
+    if verdict == ActivityState.ACTIVE:
+        verdict = "unknown"
+    verdict = verdict.upper()
     measures = engine.window(engine.judged_window)
     reason = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
@@ -118,7 +121,7 @@ def _to_do(engine: EngineResult) -> Iterator[str]:
     """Yield the one thing to do: by the verdict, or what the first finding says where
     nothing is judged.
     """
-    if engine.payoff.verdict is not None:
+    if engine.activity.state is ActivityState.ACTIVE:
         text = f"{wording.to_do(engine)} ({wording.reason_words(engine.advice)})"
     elif engine.findings:
         text = engine.findings[0].action
@@ -291,7 +294,8 @@ def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
         interval = _interval(measured.interval)
         speedup = terminal.factor(measured.interval.value)
         requests = f"{_count(measured.requests)} requests"
-        yield "speedup of all tokens", f"{speedup} (95 %: {interval}, measured, {requests})"
+        basis = f"95 %: {interval}, measured, {requests}"
+        yield "speedup of all tokens", f"{speedup} ({basis})"
     for name, latency in wording.LATENCIES.items():
         ratios = [
             f"P{100 * item.quantile:g} {terminal.factor(item.ratio)}"
