@@ -12,8 +12,8 @@ from pathlib import Path
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from support.repository import ROOT, data_of, text_of
-from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
+from vllm_specdec_exporter.commands.table import COMMANDS
 from vllm_specdec_exporter.engines import ENGINES
 from vllm_specdec_exporter.per_request.routes import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS

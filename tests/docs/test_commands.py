@@ -10,7 +10,7 @@ import pytest
 from support.commands import run_here
 from support.repository import text_of
 from support.scripts import script
-from vllm_specdec_exporter.cli import COMMANDS
+from vllm_specdec_exporter.commands.table import COMMANDS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 TEXT = text_of("docs/reference/commands.md")

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from .. import __version__
 from ..client import SnapshotError, get_metrics
-from ..config.options import ConfigError, add_flags, gather
+from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import (
     Target,
     duration,
@@ -46,6 +46,7 @@ from ..settings.option_table import OPTIONS as ALL_OPTIONS
 from ..upstream.client import Upstream
 from ..upstream.connection import UpstreamConfig, tls_context
 from . import arguments as cli
+from .exit_codes import FINE, PROBLEM, UNKNOWN, UNREACHABLE, USAGE
 from .saved_text import (
     STDIN,
     SavedText,
@@ -54,10 +55,6 @@ from .saved_text import (
     read_text,
     result_of,
 )
-
-# Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them
-# has.
-FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
 #: The options of `serve` with the same meaning here. The server is the positional
 #: argument.
@@ -85,8 +82,20 @@ _DEFAULT_DURATION = 10.0
 _CLEAR = "\x1b[H\x1b[2J"  # of a terminal, before the next report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the flags of `check` to `parser`."""
+    parser.show_first(
+        "--for",
+        "--watch",
+        "--exporter",
+        "--json",
+        "--rules",
+        "--vllm.bearer-token-file",
+        "--spec.config",
+        "--cost.hardware",
+        "--cost.model",
+        "--baseline.file",
+    )
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} "
         f"it loses or likely loses, is bypassed, or a part of the requests loses; "
@@ -132,8 +141,10 @@ def run(args: argparse.Namespace) -> int:
         if args.exporter is not None:
             return _show(_from_exporter(args), args)
         addresses, files = _sources(args.url)
+        if files and args.watch:
+            raise ConfigError("--watch does not go with saved texts: they stay as is")
         texts = _read(files, args.duration or _DEFAULT_DURATION)
-        if not args.url and not os.environ.get(cli.URL.variable):
+        if not args.url and not args.watch and not os.environ.get(cli.URL.variable):
             piped = piped_text()
             texts += [piped] if piped else []
         if texts:
@@ -208,8 +219,6 @@ def _of_texts(texts: Sequence[SavedText], args: argparse.Namespace) -> ExporterR
     """Return what saved texts say, or the snapshot that one of them is; SavedTextError
     if they say nothing.
     """
-    if args.watch:
-        raise ConfigError("--watch does not go with saved texts, which stay the same")
     if texts[0].is_snapshot and len(texts) == 1:
         try:
             return snapshot.decode(texts[0].body)

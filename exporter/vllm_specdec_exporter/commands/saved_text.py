@@ -37,6 +37,7 @@ from ..observe.state import EngineState
 
 #: Stands for standard input.
 STDIN = "-"
+_STDIN_FILE = 0
 #: A response or snapshot of a thousand engines has about 10 MiB.
 _MAX_BYTES = 64 * 1024 * 1024
 #: How long an unnamed pipe may take to its first byte: `curl` ends by itself after
@@ -73,13 +74,18 @@ class SavedTextError(Exception):
 
 def piped_text() -> SavedText | None:
     """Return what another program writes into this one; ``None`` if none does."""
-    kind = os.fstat(sys.stdin.fileno()).st_mode if sys.stdin else 0
+    try:
+        kind = os.fstat(_STDIN_FILE).st_mode
+    except OSError:  # closed
+        return None
     if not stat.S_ISFIFO(kind) and not stat.S_ISREG(kind):
         return None
-    if not select([sys.stdin], [], [], _PIPE_SECONDS)[0]:
+    if not select([_STDIN_FILE], [], [], _PIPE_SECONDS)[0]:
         return None
     text = read_text(STDIN)
-    return text if text.body else None
+    if text.body:
+        return text
+    return None
 
 
 def read_text(path: str) -> SavedText:

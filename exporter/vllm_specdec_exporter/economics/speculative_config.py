@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from .cost import CostProfile
 
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice

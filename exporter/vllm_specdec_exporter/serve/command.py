@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from .. import __version__
+from ..config.listen_address import format_address
 from ..config.options import (
     ENVIRONMENT_PREFIX,
     ConfigError,
+    Parser,
     add_flags,
     unknown_variables,
 )
-from ..config.values import format_address, nearest
+from ..config.spelling import nearest
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import error_text
 from ..listener.web_config import load_web_config
@@ -80,8 +82,16 @@ _SUBJECTS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the flags of `serve` to `parser`."""
+    parser.show_first(
+        *(f"--{name}" for name in _FIRST),
+        "--config.file",
+        "--config.check",
+        "--cost.model",
+        "--poll.interval",
+        "--tap.listen-address",
+    )
     parser.epilog = f"{parser.epilog or ''} {_EXIT_CODES}".lstrip()
     add_config_file(parser)
     parser.add_argument(

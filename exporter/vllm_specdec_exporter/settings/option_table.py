@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..config import values
+from ..config.listen_address import parse_listen_address
 from ..config.options import Option
 from ..config.thresholds import parse_threshold
 from ..economics.hardware import parse_machine
@@ -59,7 +60,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
     "file": values.file,
     "bool": values.boolean,
-    "address": values.parse_listen_address,
+    "address": parse_listen_address,
     "servers": values.parse_servers,
     "upstream": parse_upstream,
     "header": values.header,

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, Parser, add_flags, gather
 from ...config.values import duration, format_duration, number
 from ...observe.result import ExporterResult
 from ...publish import plots
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
 from ..check import observation, observation_settings
+from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..history.session import compare_ranges
 from .comparison import compare
 from .report import render, render_page
@@ -28,12 +29,6 @@ from .sources import ResultSource, parse_sources, read_file, watch
 from .verdict import SpeedComparison
 
 __all__ = ["compare", "render", "side_of", "watch"]
-
-# Exit codes.
-COMPARED = 0
-INCONCLUSIVE = 1
-USAGE = 2
-UNREACHABLE = 4
 
 #: The options of `serve` with the same meaning here, for every side. The servers are
 #: positional arguments.
@@ -52,10 +47,22 @@ _RANGE = (
 _Results = Mapping[ResultSource, ExporterResult]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the flags of `compare` to `parser`."""
+    parser.show_first(
+        "--for",
+        "--model",
+        "--claim",
+        "--json",
+        "--html",
+        "--prometheus.url",
+        "--a",
+        "--b",
+        "--match",
+        "--cost.hardware",
+    )
     parser.epilog = (
-        f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can "
+        f"Exit codes: {FINE} compared; {PROBLEM} compared, but nothing can "
         f"be said of the speed; {USAGE} bad usage; {UNREACHABLE} a side cannot be "
         "reached or read."
     )
@@ -151,8 +158,8 @@ def run(args: argparse.Namespace) -> int:
         print(render(comparison, colour=cli.wants_color(args)))
     sys.stdout.flush()
     if comparison.speed.outcome is SpeedComparison.UNKNOWN:
-        return INCONCLUSIVE
-    return COMPARED
+        return PROBLEM
+    return FINE
 
 
 def _results(

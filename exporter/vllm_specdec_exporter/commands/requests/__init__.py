@@ -39,10 +39,8 @@ from ...settings import configuration
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from ...settings.request_options import build_requests
 from ..arguments import add_flag, add_output_flags, wants_color
+from ..exit_codes import FINE, PROBLEM, UNKNOWN, USAGE
 from .recorded import EntryReader
-
-# Exit codes, as those of `check`.
-FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _SHARED = (
