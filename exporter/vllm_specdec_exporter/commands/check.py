@@ -274,8 +274,12 @@ async def observe(
 
     The polls of a server end early if one of them fails.
     """
+    served: dict[str, frozenset[str]] = {}
     targets = await asyncio.gather(
-        *(_observe(target, upstream, settings, seconds) for target in upstream.targets)
+        *(
+            _observe(target, upstream, settings, seconds=seconds, served=served)
+            for target in upstream.targets
+        )
     )
     return ExporterResult(
         version=__version__,
@@ -286,7 +290,12 @@ async def observe(
 
 
 async def _observe(
-    target: Target, upstream: UpstreamConfig, settings: Settings, seconds: float
+    target: Target,
+    upstream: UpstreamConfig,
+    settings: Settings,
+    *,
+    seconds: float,
+    served: dict[str, frozenset[str]],
 ) -> TargetResult:
     interval = seconds / _SAMPLES
     poller = Poller(
@@ -298,6 +307,7 @@ async def _observe(
         clock=time.monotonic,
         wall=time.time,
         log=lambda _: None,
+        served=served,
     )
     try:
         await poller.poll()

@@ -116,7 +116,9 @@ def run(args: argparse.Namespace) -> int:
     file = args.config_file or os.environ.get(CONFIG_FILE_VARIABLE, "")
     load = partial(config.load, vars(args), os.environ, file)
     if args.config_check:
-        Exporter(load)
+        exporter = Exporter(load)
+        for doubt in config.doubts(exporter.config):
+            sys.stderr.write(f"warning: {doubt}\n")
         sys.stdout.write("the configuration is valid\n")
         return 0
     wait = standby.waits_on_error(vars(args), os.environ)
@@ -163,6 +165,8 @@ async def _start(
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         _warn_of_unknown_variables()
+        for doubt in config.doubts(exporter.config):
+            logs.log(logging.WARNING, doubt)
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 

@@ -59,6 +59,8 @@ class Exporter:
         )
         self._threads = SharedThreads()
         self._discovery = Discovery(clock)
+        #: The models of each target: one --spec.config is of one model.
+        self._served: dict[str, frozenset[str]] = {}
         self._pollers = self._make_pollers(self.config)
         self._polling: dict[Poller, asyncio.Task[None]] = {}
         self._discovering: asyncio.Task[None] | None = None
@@ -296,6 +298,7 @@ class Exporter:
                 clock=self._clock,
                 wall=self._wall,
                 shapes=self.requests.shapes,
+                served=self._served,
             )
             for target in self._discovery.servers(config.upstream.targets)
         ]

@@ -51,6 +51,7 @@ class Poller:
         log: writes events to the log.
         shapes: returns the draft lengths of each model, if single requests are
             observed.
+        served: models by target, shared by the pollers with the same settings.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Poller:
         wall: Callable[[], float],
         log: Callable[[Iterable[Event]], None] = logs.write,
         shapes: Callable[[], Mapping[str, DraftShape]] = dict,
+        served: dict[str, frozenset[str]] | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -75,6 +77,7 @@ class Poller:
         self._wall = wall
         self._log = log
         self._shapes = shapes
+        self._served = {} if served is None else served
         self._states: dict[EngineKey, EngineState] = {}
         self._resets: dict[tuple[str, str], int] = {}
         self._facts = ServerFacts(name, upstream)
@@ -194,13 +197,17 @@ class Poller:
         reading = await self._facts.add_to(
             reading, left, with_info=self.settings.server_info
         )
+        self._served[self.name] = frozenset(
+            engine.key.model_name for engine in reading.engines
+        )
         self._states, results = pipeline.process_reading(
             self._states,
             reading,
             time,
-            self.settings,
+            self.settings.named(self.name),
             upstream_version=self._facts.version,
             shapes=self._shapes(),
+            models=frozenset().union(*self._served.values()),
         )
         return results
 
@@ -231,6 +238,7 @@ class Poller:
 
     async def close(self) -> None:
         """Close the client."""
+        self._served.pop(self.name, None)
         await self._upstream.close()
 
 

@@ -16,7 +16,7 @@ from ..config.listen_address import parse_listen_address
 from ..config.options import Option
 from ..config.thresholds import parse_threshold
 from ..economics.hardware import parse_machine
-from ..economics.speculative_config import parse_speculation
+from ..economics.speculative_config import parse_speculations
 from ..observe.settings import DEFAULT_WINDOWS
 from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
 from .web_options import WEB_OPTIONS
@@ -66,7 +66,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "header": values.header,
     "header_name": values.header_name,
     "optional_header_name": _optional_header_name,
-    "speculation": parse_speculation,
+    "speculation": parse_speculations,
     "machine": parse_machine,
     "share": values.share,
     "memory": values.memory,

@@ -110,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
     costs = {}
     loads = {}
     for model in aggregator.shapes(_NOW):
-        profile = deployed(settings.costs, settings.speculation, model)
+        own = settings.named(model)
+        profile = deployed(own.costs, own.speculation, model)
         costs[model] = Costs(profile, BATCHES)
         if args.batch is not None:
             costs[model] = Costs(profile, (args.batch,))
