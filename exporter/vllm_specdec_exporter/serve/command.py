@@ -166,7 +166,7 @@ async def _start(
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         _warn_of_unknown_variables()
         for doubt in config.doubts(exporter.config):
-            logs.log(logging.WARNING, doubt)
+            logs.log(logging.WARNING, "configuration does not fit", finding=doubt)
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
