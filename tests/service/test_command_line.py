@@ -98,7 +98,9 @@ def test_a_configuration_that_can_be_used_is_said_to_be_valid(tmp_path: Path) ->
         "prompt_lookup_max: 5}}\n"
         "web: {listen_address: ':1', disable-exporter-metrics: true}\n"
     )
-    assert run("--config.check", "--config.file", str(file)) == VALID
+    outcome = run("--config.check", "--config.file", str(file))
+    assert (outcome.code, outcome.out) == (0, VALID.out)
+    assert outcome.err.startswith("warning: one --spec.config for several servers ")
     assert run_here("--config.check") == VALID
 
 

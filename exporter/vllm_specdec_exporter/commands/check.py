@@ -297,7 +297,8 @@ async def _observe(
     seconds: float,
     served: dict[str, frozenset[str]],
 ) -> TargetResult:
-    interval = seconds / _SAMPLES
+    # With 0 seconds, for a single poll, there is no time between polls.
+    interval = max(_MIN_DURATION, seconds) / _SAMPLES
     poller = Poller(
         target.name,
         Upstream(target, upstream),

@@ -266,15 +266,21 @@ def is_address(text: str) -> bool:
     return bool(_SCHEME.match(text) or _HOST_AND_PORT.fullmatch(text))
 
 
+def with_scheme(text: str) -> str:
+    """Return an address that has a scheme: http where it is host and port."""
+    text = text.strip()
+    if _HOST_AND_PORT.fullmatch(text):
+        return f"http://{text}"
+    return text
+
+
 def parse_target(text: str) -> Target:
     """Return the target of a URL, of ``host:port``, which means http, or of
     ``unix:/path/to.sock[:/metrics]``.
 
     The default path is ``/metrics``; any other is kept as it is.
     """
-    text = text.strip()
-    if _HOST_AND_PORT.fullmatch(text):
-        text = f"http://{text}"
+    text = with_scheme(text)
     if text.startswith("unix:"):
         return _parse_socket(text.removeprefix("unix:").removeprefix("//"))
     try:

@@ -28,7 +28,7 @@ def parse_upstream(text: str) -> values.Target:
     """
     target = values.parse_target(text)
     # Of the text: the target has the default path, too, which must not be given.
-    path, query = _path_and_query(text.strip(), target.socket)
+    path, query = _path_and_query(values.with_scheme(text), target.socket)
     if path.strip("/") or query or target.user:
         raise ValueError(
             "allowed: http://host:port, https://host:port or unix:/path/to.sock, "

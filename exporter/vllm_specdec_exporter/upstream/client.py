@@ -58,6 +58,10 @@ _LATE_SECONDS = 1.0
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
 #: then is read in ten; without work for others they take no time.
 _LAST_TURNS = 20
+_ROUTES_BY_MODEL = (
+    "a router of several models, as llama.cpp's, says that the model name is missing: "
+    "name one in the address, /metrics?model=NAME"
+)
 #: Age from which a connection is replaced, in seconds: the name may mean another server
 #: now.
 _KEPT_SECONDS = 60.0
@@ -441,10 +445,12 @@ async def _refusal(response: aiohttp.ClientResponse) -> PollError:
             f" at {path}: the metrics of most servers are at /metrics, the default "
             "without a path"
         )
-    elif response.status == 400 and b"HTTPS" in await response.content.read(
-        _MAX_VERSION_BODY
-    ):
-        text += f": {_SPEAKS_TLS}"
+    elif response.status == 400:
+        said = await response.content.read(_MAX_VERSION_BODY)
+        if b"HTTPS" in said:
+            text += f": {_SPEAKS_TLS}"
+        elif b"model name is missing" in said:
+            text += f": {_ROUTES_BY_MODEL}"
     return PollError("http_status", text)
 
 
