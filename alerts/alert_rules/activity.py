@@ -68,7 +68,7 @@ def _collapsed() -> Alert:
             f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
             f"unless ({s.compare_each(s.JUDGED_SPEEDUP, '>=', 'beneficial_speedup')})"
         ),
-        hold="5m",
+        hold="7m",
         keep="10m",
         summary=(
             "Speculation has silently collapsed: almost all drafted tokens are "
@@ -88,7 +88,8 @@ def _collapsed() -> Alert:
         sample=t.drafts("5m"),
         why=(
             "Speculation is lossless, so there is no other symptom. Harmful pages if "
-            "the lost speed is severe. Kept for 10 minutes only: a run of ten minutes "
-            "is over before Alertmanager sends the ticket, so that it is not sent."
+            "the lost speed is severe. Not of a run of ten minutes: rates over 5 "
+            "minutes are low for 6 of them. Kept for 10 minutes only: a longer run "
+            "may be over before Alertmanager sends the ticket, so that it is not sent."
         ),
     )
