@@ -9,6 +9,12 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
+#: A change of K or of the method is for all engines.
+_MOST_ADVISED = (
+    f"  and count by ({s.MODEL}) ({s.ADVISED}) > 0.5 * count by ({s.MODEL}) "
+    f"({s.VOTERS})\n"
+    f"  unless on ({s.MODEL}) {s.METHOD}"
+)
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
@@ -55,7 +61,7 @@ def group() -> Group:
 
 #: What the rule compared, each with its value, and then with its threshold; only what
 #: is too low.
-_LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
+_LAST = f"last_over_time({s.DECISIVE}{{METHOD}}[1h])"
 
 
 def _limits(values: str) -> str:
@@ -67,9 +73,8 @@ _FAILED = f"{_LAST} < on (threshold) group_left () ({_BAND} * {s.THRESHOLD}{{MOD
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
 _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
-_LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
+_LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
-_ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
 def _silenced() -> Record:
@@ -86,10 +91,10 @@ def _silenced() -> Record:
 
     return Record(
         _SILENCED,
-        f"group by ({s.MODEL}) (\n"
+        f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
         f"{well('12h')}\n"
-        f"  or {well('30m')} and on ({s.MODEL}) {fired}\n)",
+        f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)",
         why=(
             "Disable does not begin: yesterday within three hours of this time it was "
             "too low for a quarter of an hour, and has been well since, as with a "
@@ -101,7 +106,7 @@ def _silenced() -> Record:
 
 def _firing(action: str) -> str:
     return (
-        f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", '
+        f'on ({s.MODEL}, method) ALERTS{{alertname="VLLMSpecDecodeDisable", '
         f'alertstate="firing", action="{action}"}}'
     )
 
@@ -115,8 +120,8 @@ def _disable_ticket() -> Alert:
             f"({s.DISABLE_RULE} < 1 unless {_SILENCED})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
-            f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or "
-            f"({s.UNDRAFTED})))"
+            f"  unless ({s.NOT_LOSING} or {s.MAY_PAY})\n"
+            f"  unless on ({s.MODEL}) ({s.UNDRAFTED}))"
         ),
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
@@ -164,9 +169,9 @@ def _measure() -> Alert:
             f"({s.PUBLISHED_RULE} < 1\n"
             f"  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
             f"  and {_firing('measure')})\n"
-            f"and on ({s.MODEL}) {s.MAY_PAY}\n"
-            f"{_ENDS}\n"
-            f"unless on ({s.MODEL}) "
+            f"and {s.MAY_PAY}\n"
+            f"unless {s.NOT_LOSING}\n"
+            f"unless on ({s.MODEL}, method) "
             f'max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", '
             'alertstate="firing", '
             'action="measure"}[6d] offset 12h)'
@@ -204,7 +209,7 @@ def _disable_while_paged(disable: Alert) -> Alert:
         severity="none",
         subject="decision",
         expr=(
-            f"max by ({s.MODEL}) (\n"
+            f"max by ({s.MODEL}, method) (\n"
             f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
             f'action="disable", severity="{WARNING}"}}\n'
             ")\n"
@@ -255,10 +260,11 @@ def _steady_advice() -> Record:
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
         f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
         f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
-        f"  and {s.ENOUGH_30M}\n)",
+        f"  and {s.ENOUGH_30M}\n{_MOST_ADVISED}\n)",
         why=(
-            "There has been advice on K for a day in which K did not change, it is "
-            "worth a restart, and no other method is advised."
+            "There has been advice on K for a day in which K did not change, for most "
+            "engines of the model's only method. It is worth a restart, and no other "
+            "method is advised."
         ),
     )
 
@@ -350,7 +356,7 @@ def _switch() -> Alert:
         subject="decision",
         expr=(
             f'round({s.ADVICE}{{action="switch_method"}}, 0.01) > 0.5\nand on '
-            f"({s.MODEL}) {s.ENOUGH_30M}"
+            f"({s.MODEL}) {s.ENOUGH_30M}\nunless on ({s.MODEL}) {s.METHOD}"
         ),
         hold="1h",
         keep="15m",

@@ -148,18 +148,23 @@ def groups() -> tuple[Group, ...]:
 
 
 def _paged_lately() -> Record:
-    lasts = s.compare_each(
+    gained = s.compare_each(
         f"max_over_time({s.JUDGED_SPEEDUP}[15m])", ">=", "severe_speedup"
     )
     return Record(
         _PAGED_LATELY,
         f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time({_FIRING}[4h]) unless {_FIRING}\n"
-        f"  and on ({s.MODEL}, method) ({lasts})\n)",
+        f"  and on ({s.MODEL}, method) (\n"
+        f"    {gained}\n"
+        f"    or count_over_time({s.JUDGED_ACCEPTANCE}[15m])\n"
+        f"    > count_over_time({s.JUDGED_SPEEDUP}[15m])\n"
+        "  )\n)",
         why=(
             "It paged within four hours and does not now: then it pages again only "
             "after a loss of a quarter of an hour, so that runs of ten minutes page "
-            "once."
+            "once. It has not lost for so long if it was well, or if nothing was known "
+            "of it while there were enough drafts to judge by."
         ),
     )
 

@@ -241,18 +241,18 @@ def _engines() -> Iterator[Record]:
             "replicas without speculation."
         ),
     )
-    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         s.ADVICE,
         f"count by ({s.MODEL}, action) (\n"
         "  (last_over_time(vllm_specdec_recommendation"
         f'{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
-        f"  and ignoring (action) {advised}\n"
+        f"  and ignoring (action) {s.ADVISED}\n"
         ")\n"
-        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({advised})",
+        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({s.VOTERS})",
         why=(
-            "The share of the engines with advice, by the exporter's advice, where an "
-            "alert asks for it."
+            "The share of the engines by the exporter's advice, where an alert asks "
+            "for it. An engine that drafts, and is not known to gain or to lose, "
+            "counts as not advised."
         ),
     )
 
@@ -289,10 +289,9 @@ def _peers() -> Record:
 def _advice() -> Iterator[Record]:
     """Yield what is judged over hours or a day."""
     look = s.LOOK_BACK
-    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
-        f"quantile by ({s.MODEL}) (0.5, {advised})",
+        f"quantile by ({s.MODEL}) (0.5, {s.ADVISED})",
         why=(
             "The advised K of a typical engine, and how much faster engines would be "
             "with theirs."
