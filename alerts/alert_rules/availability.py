@@ -17,6 +17,13 @@ _REFUSED = "instance:vllm_specdec_is_refused:bool"
 _SERVES = "model:vllm_specdec_vllm_serves:bool"
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
+#: Namespaces in which exporters of another read a model, by a label.
+_WATCHED_IN = "model:vllm_specdec_watched:info"
+_OF_VLLM = "vllm_namespace"
+#: The namespace in the name of a Service, such as vllm.chat.svc:8000.
+_IN_NAME = r"(?:.*://)?[^.:]+[.]([^.:]*[a-z][^.:]*)(?:[.:].*)?"
+#: VLLM that speculates, its namespace by that label.
+_VLLM = f'label_replace({s.SPECULATIVE}, "{_OF_VLLM}", "$1", "namespace", "(.*)")'
 _RESTART = (
     "Look at the exporter's container or unit and its log; restore the scrape target."
 )
@@ -39,7 +46,11 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     unreachable = tuple(_unreachable())
     return (
-        Group("vllm-specdec.serving", (_serves(), _refused()), s.LONG_INTERVAL),
+        Group(
+            "vllm-specdec.serving",
+            (_watched(), _serves(), _refused()),
+            s.LONG_INTERVAL,
+        ),
         Group(
             "vllm-specdec.availability",
             (*_records(), *_lost(), unreachable[0], _watchdog()),
@@ -71,11 +82,35 @@ def _records() -> Iterator[Record]:
     )
 
 
+def _watched() -> Record:
+    """Return the record of the namespaces whose vLLM the exporters of another read."""
+    read = f'last_over_time(vllm_specdec_info{{target!=""}}[{s.LOOK_BACK}])'
+    by_name = f"""label_replace({read}, "{_OF_VLLM}", "$1", "target", "{_IN_NAME}")"""
+    by_address = f'label_replace({read}, "instance", "$1", "target", "(.+)")'
+    scraped = (
+        f"topk by ({CLUSTER}, model_name, instance) (1, "
+        f"group by ({CLUSTER}, model_name, instance, {_OF_VLLM}) ({_VLLM}))"
+    )
+    return Record(
+        _WATCHED_IN,
+        f"group by ({s.MODEL}, {_OF_VLLM}) (\n"
+        f"  {by_name}\n"
+        f"  or {by_address}\n"
+        f"  * on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM}) {scraped}\n"
+        ")",
+        why=(
+            "Where exporters of several servers read them, by the label target: a name "
+            "such as service.namespace, or an address that Prometheus scrapes too."
+        ),
+    )
+
+
 def _serves() -> Record:
     here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
     elsewhere = (
-        f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on "
-        f"({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
+        f'last_over_time({_WATCHED_IN}{{{_OF_VLLM}!=""}}[7d]) '
+        f"and on ({CLUSTER}, model_name, {_OF_VLLM}) {_VLLM} "
+        f"unless on ({s.NAMESPACE}) {here}"
     )
     return Record(
         _SERVES,
@@ -86,8 +121,9 @@ def _serves() -> Record:
         ),
         why=(
             "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-            "namespace that had none for a week, one in a namespace without "
-            "exporters, whose model its exporters watched."
+            "namespace that had none for a week, one of the model in a namespace where "
+            "its exporters read it. Another vLLM with the same name of a model is none "
+            "of theirs."
         ),
     )
 
@@ -144,8 +180,8 @@ def _lost() -> tuple[Alert, ...]:
             description=(
                 f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was "
                 "down for most of the last half hour. Prometheus still scrapes vLLM "
-                "there, or elsewhere with a model that they watched, so it serves, "
-                "and no harm by speculation is detected."
+                "there, or where they read a model in another namespace, so it "
+                "serves, and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
@@ -199,8 +235,8 @@ def _lost() -> tuple[Alert, ...]:
             ),
             description=(
                 f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes a "
-                "vLLM with speculation in this namespace, or with a model that they "
-                "watched. There were exporters within the last week."
+                "vLLM with speculation in this namespace, or where they read a model "
+                "in another. There were exporters within the last week."
             ),
             action=restore,
             why=(

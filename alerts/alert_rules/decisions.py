@@ -126,13 +126,14 @@ def _disable_ticket() -> Alert:
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for "
-            "disabling, and it has not been 5 % above it since. While traffic is too "
+            f"For 15 minutes a measure of {t.WHO['model']}{t.BY_METHOD} was below its "
+            "threshold for disabling, and it has not been 5 % above it since. While traffic is too "
             "thin to judge, the value is the last that could be judged, at most an "
             "hour old."
         ),
         action=(
-            "Switch speculation off: start vLLM without --speculative-config. Or try "
+            f"Switch speculation off{t.ON_METHOD}: start vLLM without "
+            "--speculative-config. Or try "
             "another method first: vllm-specdec-exporter plan."
         ),
         value=_VALUES,
@@ -172,18 +173,18 @@ def _measure() -> Alert:
             f"and {s.MAY_PAY}\n"
             f"unless {s.NOT_LOSING}\n"
             f"unless on ({s.MODEL}, method) "
-            f'max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", '
-            'alertstate="firing", '
-            'action="measure"}[6d] offset 12h)'
+            + s.told("VLLMSpecDecodeDisable", ', action="measure"')
         ),
         hold="15m",
         summary=(
-            "Speculation should be switched off by the published rule, but the "
-            "estimate says otherwise: measure."
+            "Acceptance is below the threshold for disabling, but by the estimate "
+            "speculation may pay: measure."
         ),
         description=(
-            f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens "
-            "by the published rule, for 15 minutes or more. By its estimated speedup "
+            f"Within the last 3 hours {t.WHO['model']}{t.BY_METHOD} accepted too few "
+            "draft tokens for 15 minutes or more, by the thresholds below: those of "
+            "the published rule for draft models, and the break-even of other methods. "
+            "By the speedup that is estimated for its engines "
             f"it may pay, which is not certain{guess}."
         ),
         action=(
@@ -195,8 +196,8 @@ def _measure() -> Alert:
         threshold=t.each(_limits(_BELOW), "measure", t.NUMBER),
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "Ticket, action=measure: a guess does not silence the published rule, and "
-            "the published rule alone does not act against a guess. It stands for "
+            "Ticket, action=measure: a guess does not silence the rule on acceptance, "
+            "and that rule alone does not act against a guess. It stands for "
             "three hours after acceptance was last too low, ends after 12 hours, and "
             "is not told again within six days: measuring is asked for once."
         ),

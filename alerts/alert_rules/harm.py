@@ -7,8 +7,8 @@ from . import text as t
 from .rule import Alert, Group, Record, Severity
 
 _DISABLE = (
-    "Switch speculation off, or set the K that the exporter recommends; look at "
-    "acceptance and load for the cause."
+    f"Switch speculation off{t.ON_METHOD}, or set the K that the exporter recommends, "
+    "if it recommends one; look at acceptance and load for the cause."
 )
 _BASIS = "model:vllm_specdec_basis:engines"
 _PROFILE = "model:vllm_specdec_cost_profile:engines"
@@ -84,6 +84,31 @@ _KNOWN_BY = t.each(
     t.COUNT,
     "engines by the basis of their speedup: ",
 )
+_NOT_KNOWN = t.value(
+    f"count(engine:vllm_specdec_drafts:rate5m{{MODEL}} > 0 unless "
+    f"{s.ENGINE_SPEEDUP}{{MODEL}})",
+    t.COUNT,
+    ", not known {}",
+)
+
+
+def _end(aggregation: str, bound: str) -> str:
+    """Return an end of the intervals of engines that probably lose, and no more."""
+    return (
+        f'{aggregation}(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}} '
+        "and ignoring (bound, verdict) "
+        '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1) '
+        "and ignoring (bound) vllm_specdec_judged_speedup{MODEL})"
+    )
+
+
+#: Where the exporter's verdict is unknown, and the middle of an interval is judged.
+_PROBABLY = t.value(
+    _end("min", "low"),
+    t.TIMES,
+    " That is the middle of an interval: the loss is probable, and the verdict "
+    "unknown, because the interval is {}",
+) + t.value(_end("max", "high"), t.TIMES, " to {}.")
 _LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
@@ -108,7 +133,8 @@ def groups() -> tuple[Group, ...]:
         ),
         why=(
             "Page: users get tokens far slower than without speculation, by "
-            "severe_speedup. The exporter gives a speedup only if its whole interval "
+            "severe_speedup, also if all engines of which nothing is known are as fast "
+            "as without: a slow loss of one of many is a ticket. The exporter gives a speedup only if its whole interval "
             "is below or above 1, or a loss is at least as probable as "
             "probable_loss_probability. While traffic is too thin to judge, a page "
             "stays for an hour, so that one fault is one page."
@@ -208,12 +234,12 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}."
+            f"that it would have without speculation, over {over}.{_PROBABLY}"
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
         threshold=t.in_force(limit, t.TIMES),
-        context=_KNOWN_BY + _LIKELY,
+        context=_KNOWN_BY + _NOT_KNOWN + _LIKELY,
         why=why,
     )
 
@@ -263,6 +289,7 @@ def _regressed() -> Alert:
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would "
             "have without speculation, over the last hour. Yesterday at this time it "
             "was faster, with the same K and at least four fifths of the load."
+            + _PROBABLY
         ),
         action=(
             "Compare traffic, version and drafter with yesterday's; "
@@ -271,5 +298,5 @@ def _regressed() -> Alert:
         value=t.this(t.TIMES),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
         + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " yesterday's {}"),
-        context=_KNOWN_BY,
+        context=_KNOWN_BY + _NOT_KNOWN,
     )

@@ -166,9 +166,25 @@ POD = f"{NAMESPACE}, pod"
 SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
 LENGTH = "model:vllm_specdec_mean_acceptance_length"
 ACCEPTANCE = "model:vllm_specdec_acceptance"
+DRAFT_LENGTH_OF_DAY = "model:vllm_specdec_mean_draft_length:ratio_rate1d"
 K, LEAST_K = (
     f"model:vllm_specdec_num_speculative_tokens:{end}" for end in ("max", "min")
 )
+
+
+def told(alert: str, more: str = "") -> str:
+    """Return the condition that an alert was told within six days: it has ended since,
+    or it has fired for 12 hours.
+
+    Args:
+        alert: its full name.
+        more: further matchers, each after a comma.
+    """
+    firing = f'ALERTS{{alertname="{alert}", alertstate="firing"{more}}}'
+    return (
+        f"(count_over_time({firing}[6d]) unless {firing}\n"
+        f"  or count_over_time({firing}[6d] offset 12h))"
+    )
 
 
 def k_changed(window: str) -> str:

@@ -224,9 +224,10 @@ def _of_models() -> Iterator[Record]:
     yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {s.ENGINE_SPEEDUP})")
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     judged = f"300 * {s.JUDGED_DRAFTS}"
+    every = "model:vllm_specdec_generation_tokens:rate5m"
     yield Record(
         _WITH_ENOUGH_DRAFTS,
-        f"{_with_others('model:vllm_specdec_generation_tokens:rate5m', _TOKENS, _SPENT)}\n"
+        f"{_with_others(every, judged=_TOKENS, spent=_SPENT)}\n"
         f"and {s.compare(judged, '>=', 'advice_minimum_drafts')}",
         why=(
             "The speedup while engines with a known one have enough drafts to judge "
@@ -386,30 +387,30 @@ def _decisive() -> Record:
         return f"count by ({_METHODS.labels}) ({_METHODS.engines(series)})"
 
     advised = f"{engines(off)} / {engines(s.VOTERS)} > 0.5"
-    no_k_pays = f'{s.ADVICE}{{action="disable"}} > 0.5'
+
+    def of_model(series: str) -> str:
+        return f"{series}\n  unless on ({s.MODEL}) {s.METHOD}"
+
+    length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
+    acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
+    speedup = of_model(
+        "model:vllm_specdec_speedup:ratio_rate30m "
+        f'and on ({s.MODEL}) ({s.ADVICE}{{action="disable"}} > 0.5)'
+    )
+    speedup_of_methods = (
+        f"max_over_time({_OF_METHODS}[30m]) and {_OF_METHODS}\n"
+        f"  and on ({_METHODS.labels}) ({advised})"
+    )
     measures = {
         "mean_acceptance_length": (
-            f"(model:vllm_specdec_mean_acceptance_length:ratio_rate5m\n"
-            f"  unless on ({s.MODEL}) {s.METHOD}\n"
-            f"  or {_length_of_methods()})",
+            f"({length}\n  or {_length_of_methods()})",
             "disable_mean_acceptance_length",
         ),
         "acceptance_rate": (
-            f"(model:vllm_specdec_acceptance:ratio_rate5m\n"
-            f"  unless on ({s.MODEL}) {s.METHOD}\n"
-            f'  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
+            f'({acceptance}\n  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
             "disable_acceptance_ratio",
         ),
-        "speedup": (
-            (
-                "(model:vllm_specdec_speedup:ratio_rate30m "
-                f"and on ({s.MODEL}) ({no_k_pays})\n"
-                f"  unless on ({s.MODEL}) {s.METHOD}\n"
-                f"  or max_over_time({_OF_METHODS}[30m]) and {_OF_METHODS}\n"
-                f"  and on ({s.MODEL}, method) ({advised}))"
-            ),
-            "harmful_speedup",
-        ),
+        "speedup": (f"({speedup}\n  or {speedup_of_methods})", "harmful_speedup"),
     }
     values = s.labelled(
         "measure",
@@ -570,7 +571,7 @@ def _by_method() -> Iterator[Record]:
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {_with_others(total(generated), judged, spent)}\n"
+        f"  {_with_others(total(generated), judged=judged, spent=spent)}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

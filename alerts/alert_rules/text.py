@@ -32,6 +32,11 @@ COUNT = "humanize"
 #: Of a model with several methods: which one.
 BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 
+#: Where a change belongs, if it is not for all engines of a model.
+ON_METHOD = (
+    "{{ with $labels.method }} on the engines with {{ . }}, and on no other{{ end }}"
+)
+
 #: Labels that a query about the alert's model, exporter or namespace is limited to, by
 #: the slot in the query.
 _OF = {
