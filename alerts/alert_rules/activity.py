@@ -82,11 +82,11 @@ def _collapsed() -> Alert:
             "draft tokens, over 5 minutes."
         ),
         action=(
-            "Read some answers of that engine: if they are garbled, drain it first. "
-            "Then find what changed: an upgrade of vLLM, target and draft model that no "
-            "longer fit (quantization, checkpoint, chat template), very high "
-            f"temperatures or long contexts. Switch speculation off{t.ON_METHOD} until "
-            "then."
+            "Read some answers: an engine whose answers are garbled is drained first. "
+            "Then find what changed: an upgrade of vLLM, target and draft model that "
+            "no longer fit (quantization, checkpoint, chat template), very high "
+            "temperatures or long contexts. Until then switch speculation off"
+            f"{t.ON_METHOD}."
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),

@@ -19,7 +19,6 @@ _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
-_GUESS = "model:vllm_specdec_guessed_speedup:min"
 _SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
@@ -127,9 +126,9 @@ def _disable_ticket() -> Alert:
         summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
             f"For 15 minutes a measure of {t.WHO['model']}{t.BY_METHOD} was below its "
-            "threshold for disabling, and it has not been 5 % above it since. While traffic is too "
-            "thin to judge, the value is the last that could be judged, at most an "
-            "hour old."
+            "threshold for disabling, and it has not been 5 % above it since. While "
+            "traffic is too thin to judge, the value is the last that could be judged, "
+            "at most an hour old."
         ),
         action=(
             f"Switch speculation off{t.ON_METHOD}: start vLLM without "
@@ -150,15 +149,17 @@ def _disable_ticket() -> Alert:
 
 
 def _measure() -> Alert:
-    low, high = (
-        f"{aggregation}(last_over_time(vllm_specdec_speedup_interval"
-        f'{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
-        for aggregation, bound in (("min", "low"), ("max", "high"))
-    )
+    def of_engines(aggregation: str, gauge: str) -> str:
+        last = f"last_over_time(vllm_specdec_{gauge}[{s.LOOK_BACK}])"
+        return (
+            f"({aggregation}({last} and on ({s.ENGINE}) {s.METHOD}{{METHOD}}) "
+            f"or {aggregation}({last}) unless on () {s.METHOD}{{MODEL}})"
+        )
+
     values = {
-        "lowest_estimate": f"{_GUESS}{{MODEL}}",
-        "lowest_end": low,
-        "highest_end": high,
+        "lowest_estimate": of_engines("min", "guessed_speedup{MODEL}"),
+        "lowest_end": of_engines("min", 'speedup_interval{bound="low",MODEL}'),
+        "highest_end": of_engines("max", 'speedup_interval{bound="high",MODEL}'),
     }
     guess = t.each(
         s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": "

@@ -84,12 +84,6 @@ _KNOWN_BY = t.each(
     t.COUNT,
     "engines by the basis of their speedup: ",
 )
-_NOT_KNOWN = t.value(
-    f"count(engine:vllm_specdec_drafts:rate5m{{MODEL}} > 0 unless "
-    f"{s.ENGINE_SPEEDUP}{{MODEL}})",
-    t.COUNT,
-    ", not known {}",
-)
 
 
 def _end(aggregation: str, bound: str) -> str:
@@ -99,6 +93,16 @@ def _end(aggregation: str, bound: str) -> str:
         "and ignoring (bound, verdict) "
         '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1) '
         "and ignoring (bound) vllm_specdec_judged_speedup{MODEL})"
+    )
+
+
+def _others(shown: str) -> str:
+    """Return the template of the number of engines of which nothing is known."""
+    return t.value(
+        f"count(engine:vllm_specdec_drafts:rate5m{{MODEL}} > 0 unless "
+        f"{s.ENGINE_SPEEDUP}{{MODEL}})",
+        t.COUNT,
+        shown,
     )
 
 
@@ -131,13 +135,14 @@ def groups() -> tuple[Group, ...]:
             "5 minutes (while traffic is too thin to judge, the last that could be "
             "judged)"
         ),
+        others=" It is not known of {} engines, which count as 1.",
         why=(
             "Page: users get tokens far slower than without speculation, by "
             "severe_speedup, also if all engines of which nothing is known are as fast "
-            "as without: a slow loss of one of many is a ticket. The exporter gives a speedup only if its whole interval "
-            "is below or above 1, or a loss is at least as probable as "
-            "probable_loss_probability. While traffic is too thin to judge, a page "
-            "stays for an hour, so that one fault is one page."
+            "as without: a slow loss of one of many is a ticket. The exporter gives a "
+            "speedup only if its whole interval is below or above 1, or a loss is at "
+            "least as probable as probable_loss_probability. While traffic is too thin "
+            "to judge, a page stays for an hour, so that one fault is one page."
         ),
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
@@ -155,6 +160,7 @@ def groups() -> tuple[Group, ...]:
             "Speculation has made users wait longer than without it for half an hour."
         ),
         over="the last 30 minutes",
+        others=" It is not known of {} engines, which do not count.",
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
             "only while it loses. None begins while the page fires, and Alertmanager "
@@ -222,6 +228,7 @@ def _harmful(
     keep: str,
     summary: str,
     over: str,
+    others: str,
     why: str,
 ) -> Alert:
     return Alert(
@@ -234,12 +241,13 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}.{_PROBABLY}"
+            f"that it would have without speculation, over {over}."
+            f"{_PROBABLY}{_others(others)}"
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
         threshold=t.in_force(limit, t.TIMES),
-        context=_KNOWN_BY + _NOT_KNOWN + _LIKELY,
+        context=_KNOWN_BY + _LIKELY,
         why=why,
     )
 
@@ -290,6 +298,7 @@ def _regressed() -> Alert:
             "have without speculation, over the last hour. Yesterday at this time it "
             "was faster, with the same K and at least four fifths of the load."
             + _PROBABLY
+            + _others(" It is not known of {} engines, which do not count.")
         ),
         action=(
             "Compare traffic, version and drafter with yesterday's; "
@@ -298,5 +307,5 @@ def _regressed() -> Alert:
         value=t.this(t.TIMES),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
         + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " yesterday's {}"),
-        context=_KNOWN_BY + _NOT_KNOWN,
+        context=_KNOWN_BY,
     )
