@@ -14,11 +14,11 @@ from .rule import Alert, Group, Record
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
 #: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace
 #: of their own, `elsewhere`.
-_SERVES = "model:vllm_specdec_vllm_serves:bool"
+_KNOWN_TO_SERVE = "model:vllm_specdec_vllm_serves:bool"
+_SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
-#: Namespaces in which exporters of another read a model, by a label.
-_WATCHED_IN = "model:vllm_specdec_watched:info"
+#: The label that names where exporters read a model that is `watched`.
 _OF_VLLM = "vllm_namespace"
 #: The namespace in the name of a Service, such as vllm.chat.svc:8000.
 _IN_NAME = r"(?:.*://)?[^.:]+[.]([^.:]*[a-z][^.:]*)(?:[.:].*)?"
@@ -46,11 +46,7 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     unreachable = tuple(_unreachable())
     return (
-        Group(
-            "vllm-specdec.serving",
-            (_watched(), _serves(), _refused()),
-            s.LONG_INTERVAL,
-        ),
+        Group("vllm-specdec.serving", (_serves(), _refused()), s.LONG_INTERVAL),
         Group(
             "vllm-specdec.availability",
             (*_records(), *_lost(), unreachable[0], _watchdog()),
@@ -82,8 +78,7 @@ def _records() -> Iterator[Record]:
     )
 
 
-def _watched() -> Record:
-    """Return the record of the namespaces whose vLLM the exporters of another read."""
+def _serves() -> Record:
     read = f'last_over_time(vllm_specdec_info{{target!=""}}[{s.LOOK_BACK}])'
     by_name = f"""label_replace({read}, "{_OF_VLLM}", "$1", "target", "{_IN_NAME}")"""
     by_address = f'label_replace({read}, "instance", "$1", "target", "(.+)")'
@@ -91,39 +86,31 @@ def _watched() -> Record:
         f"topk by ({CLUSTER}, model_name, instance) (1, "
         f"group by ({CLUSTER}, model_name, instance, {_OF_VLLM}) ({_VLLM}))"
     )
-    return Record(
-        _WATCHED_IN,
-        f"group by ({s.MODEL}, {_OF_VLLM}) (\n"
-        f"  {by_name}\n"
-        f"  or {by_address}\n"
-        f"  * on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM}) {scraped}\n"
-        ")",
-        why=(
-            "Where exporters of several servers read them, by the label target: a name "
-            "such as service.namespace, or an address that Prometheus scrapes too."
-        ),
+    watched = (
+        f"{by_name} or {by_address} "
+        f"* on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM}) {scraped}"
     )
-
-
-def _serves() -> Record:
-    here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
+    here = f'last_over_time({_KNOWN_TO_SERVE}{{where="here"}}[7d])'
     elsewhere = (
-        f'last_over_time({_WATCHED_IN}{{{_OF_VLLM}!=""}}[7d]) '
+        f'last_over_time({_KNOWN_TO_SERVE}{{where="watched",{_OF_VLLM}!=""}}[7d]) '
         f"and on ({CLUSTER}, model_name, {_OF_VLLM}) {_VLLM} "
         f"unless on ({s.NAMESPACE}) {here}"
     )
     return Record(
-        _SERVES,
+        _KNOWN_TO_SERVE,
         s.labelled(
             "where",
             here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
             elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
+            watched=f"group by ({s.MODEL}, {_OF_VLLM}) ({watched})",
         ),
         why=(
             "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
             "namespace that had none for a week, one of the model in a namespace where "
             "its exporters read it. Another vLLM with the same name of a model is none "
-            "of theirs."
+            "of theirs. What is watched is where exporters of several servers read "
+            "them, by the label target: a name such as service.namespace, or an "
+            "address that Prometheus scrapes too."
         ),
     )
 

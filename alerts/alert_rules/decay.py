@@ -9,7 +9,7 @@ _FIT = (
     "has changed for good, train or choose the drafter for it, or take the K that the "
     "exporter advises now, if it advises one."
 )
-_OF_BEST = "model:vllm_specdec_acceptance_of_best_day:ratio"
+_OF_EARLIER = "model:vllm_specdec_acceptance_of_best_day:ratio"
 
 
 #: How far the acceptance rate has fallen below that of the hours before, of yesterday
@@ -24,7 +24,7 @@ def rules() -> tuple[Record | Alert, ...]:
     return (
         _steps(),
         _step(),
-        _of_best_day(),
+        _of_earlier_days(),
         _decayed(),
         _decayed_slowly(),
         _decayed_with_uptime(),
@@ -52,38 +52,35 @@ def _steps() -> Record:
         ")\n"
         f"- ({half_hour} > {minutes} or {minutes})\n"
         f"and {drafted} > 0\n"
-        f"and {s.enough('1h', 'comparison_minimum_drafts')}",
+        f"and {s.enough('1h', 'comparison_minimum_drafts')}\n"
+        f"and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
+        f"unless {s.RESTARTS} > ({s.RESTARTS} offset 30m)\n"
+        f"unless {s.k_changed('8h')}",
         why=(
             "Of half an hour and of 5 minutes the higher: what has recovered in the "
-            "meantime is no step."
+            "meantime is no step. Not within half an hour of a restart, so that no "
+            "window straddles it."
         ),
     )
 
 
 def _step() -> Alert:
-    def fell(step: str) -> str:
-        limit = s.threshold("step_acceptance_ratio")
-        return f"round(100 * {step}, 0.1) > ignoring (threshold) 100 * {limit}"
-
     firing = (
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
         'against="restart"}'
     )
-    before = f"{s.RESTARTS} offset 30m"
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"({fell(_STEP)}\n"
-            f"  and {s.RESTARTS} == ({before})\n"
+            f"round(100 * {_STEP}, 0.1) > ignoring (threshold) 100 * "
+            f"{s.threshold('step_acceptance_ratio')}\n"
+            f"and on ({s.MODEL}) (\n"
+            f"  {s.RESTARTS} offset 30m\n"
             f"  unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
-            f"  and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
-            f"or {fell(f'max_over_time({_STEP}[3h])')}\n"
-            f"  and ({fell(_STEP)})\n"
-            f"  and on ({s.MODEL}) {firing}\n"
-            f"  and last_over_time({s.RESTARTS}[2h])\n"
-            f"  unless {s.RESTARTS} > ({before}))\n"
-            f"unless {s.k_changed('8h')}"
+            f"  or {firing}\n"
+            f"  and on ({s.MODEL}) last_over_time({s.RESTARTS}[90m])\n"
+            ")"
         ),
         hold="15m",
         keep="15m",
@@ -118,23 +115,56 @@ def _step() -> Alert:
     )
 
 
-def _of_best_day() -> Record:
+def _of_earlier_days() -> Record:
     day = f"{s.LENGTH}:ratio_rate1d"
-    parts = s.labelled(
+
+    def drafted(window: str, offset: str = "") -> str:
+        """Return the mean length of drafts, by half hours at the same times of day."""
+        length = (
+            "model:vllm_specdec_draft_tokens:rate30m / "
+            "model:vllm_specdec_drafts:rate30m"
+        )
+        return f"avg_over_time(({length})[{window}:6h]{offset})"
+
+    week = s.labelled(
         "of",
         best_day=f"({day} / max_over_time({day}[7d:3h]))",
         same_weekday=f"({day} / ({day} offset 7d))",
     )
+    weeks = s.labelled(
+        "of",
+        same_weekday=f"({day} / ({day} offset 14d))",
+        day_after=f"({day} / ({day} offset 13d))",
+    )
+    as_long = {
+        "days": f"{drafted('1d')} >= 0.95 * {drafted('7d')}",
+        "weeks": (
+            f"{drafted('1d')} >= 0.95 * {drafted('1d', ' offset 14d')}\n"
+            f"and {s.K} == ({s.K} offset 14d)"
+        ),
+    }
+    values = s.labelled(
+        "against",
+        days=f"(max by ({s.MODEL}) (\n{week}\n)\nand {as_long['days']})",
+        weeks=f"(max by ({s.MODEL}) (\n{weeks}\n)\nand {as_long['weeks']})",
+    )
     return Record(
-        _OF_BEST,
-        f"max by ({s.MODEL}) (\n{parts}\n)\n"
-        f"and {s.enough('1d', 'comparison_minimum_drafts')}",
+        _OF_EARLIER,
+        f"({values})\n"
+        f"and on ({s.MODEL}) ({s.enough('1d', 'comparison_minimum_drafts')})",
         why=(
-            "The mean acceptance length of the last day, if it had enough drafts, "
-            "over that of the best day of a week, or of the same weekday. Means of "
-            "days, so that no hour of the day matters."
+            "The mean acceptance length of the last day, if it had enough drafts, over "
+            "that of the best day of a week, or of the same weekday; and over that of "
+            "two weeks ago, at the same K. Means of days, so that no hour of the day "
+            "matters; not if drafts have become shorter, as by a schedule of K."
         ),
     )
+
+
+def _lost(against: str) -> str:
+    """Return the share of the mean acceptance length that is lost, where it is much."""
+    lost = s.rounded(f'1 - {_OF_EARLIER}{{against="{against}"}}')
+    return s.compare_each(lost, ">", "drop_ratio")
 
 
 def _decayed() -> Alert:
@@ -143,7 +173,6 @@ def _decayed() -> Alert:
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
         'against!="days"}'
     )
-    length = s.DRAFT_LENGTH_OF_DAY
     days = {
         name: f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
         for ago, name in (
@@ -157,10 +186,9 @@ def _decayed() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{s.compare(s.rounded(f'1 - {_OF_BEST}'), '>', 'drop_ratio')}\n"
-            f"and {length} >= 0.95 * max_over_time({length}[7d:6h])\n"
+            f"{_lost('days')}\n"
             f"unless on ({s.MODEL}) count_over_time({firing}[7d])\n"
-            f"unless {s.k_changed('7d')}"
+            f"unless on ({s.MODEL}) ({s.k_changed('7d')})"
         ),
         hold="1h",
         keep="6h",
@@ -182,21 +210,12 @@ def _decayed() -> Alert:
             "mean acceptance length ",
         ),
         labels={"against": "days"},
-        why=(
-            "Silent if another rule of this name has told of the fall, and if drafts "
-            "are shorter than on another day of the week, as by a schedule of K."
-        ),
+        why=("Silent if another rule of this name has told of the fall."),
     )
 
 
 def _decayed_slowly() -> Alert:
     day = f"{s.LENGTH}:ratio_rate1d"
-    length = s.DRAFT_LENGTH_OF_DAY
-
-    def lost(ago: str) -> str:
-        fall = s.rounded(f"1 - {day} / ({day} offset {ago})")
-        return s.compare(fall, ">", "drop_ratio")
-
     firing = (
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
         'against!="weeks"}'
@@ -205,12 +224,7 @@ def _decayed_slowly() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{lost('14d')}\n"
-            f"and {lost('13d')}\n"
-            f"and {s.enough('1d', 'comparison_minimum_drafts')}\n"
-            f"and {length} >= 0.95 * ({length} offset 14d)\n"
-            f"and {s.K} == ({s.K} offset 14d)\n"
-            f"unless on ({s.MODEL}) count_over_time({firing}[14d])"
+            f"{_lost('weeks')}\nunless on ({s.MODEL}) count_over_time({firing}[14d])"
         ),
         hold="1h",
         keep="6h",
@@ -225,10 +239,16 @@ def _decayed_slowly() -> Alert:
         value=t.this(t.PERCENT) + " lower",
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
         sample=t.drafts("1d"),
-        context=t.value(
-            f"{day}{{MODEL}} offset 14d", t.NUMBER, "mean acceptance length {} then"
-        )
-        + t.value(f"{day}{{MODEL}}", t.NUMBER, ", {} now"),
+        context=t.each(
+            s.labelled(
+                "day",
+                two_weeks_ago=f"{day}{{MODEL}} offset 14d",
+                now=f"{day}{{MODEL}}",
+            ).replace("\n", " "),
+            "day",
+            t.NUMBER,
+            "mean acceptance length ",
+        ),
         labels={"against": "weeks"},
         why=(
             "What falls too slowly for a week to show it. Lower than on two days, so "

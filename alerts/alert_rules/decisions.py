@@ -88,17 +88,20 @@ def _silenced() -> Record:
             f"{_BAND})[{window}:3m]) > 4"
         )
 
+    told = s.told("VLLMSpecDecodeDisable", ', action="measure"')
+    measure = f"group by ({s.MODEL}, method) {told}"
     return Record(
         _SILENCED,
         f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
         f"{well('12h')}\n"
-        f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)",
+        f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)\n"
+        f"or {s.tagged(measure, 'action', 'measure')}",
         why=(
             "Disable does not begin: yesterday within three hours of this time it was "
             "too low for a quarter of an hour, and has been well since, as with a "
             "batch every night; or it fired within a day, and half an hour ago it was "
-            "well, as in waves."
+            "well, as in waves. To measure is asked for once in six days."
         ),
     )
 
@@ -173,8 +176,7 @@ def _measure() -> Alert:
             f"  and {_firing('measure')})\n"
             f"and {s.MAY_PAY}\n"
             f"unless {s.NOT_LOSING}\n"
-            f"unless on ({s.MODEL}, method) "
-            + s.told("VLLMSpecDecodeDisable", ', action="measure"')
+            f'unless ignoring (action) {_SILENCED}{{action="measure"}}'
         ),
         hold="15m",
         summary=(

@@ -77,43 +77,48 @@ def _causes() -> Record:
     )
 
 
+def _unknown(gauge: str) -> str:
+    """Return a gauge of the engines whose verdict is unknown, and that are judged."""
+    return (
+        f"vllm_specdec_{gauge} and ignoring (bound, verdict) "
+        '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1)'
+    )
+
+
 #: What the speedup rests on, now or when it was last known, and likely causes.
 _KNOWN_BY = t.each(
-    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h])",
+    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h]) or "
+    + s.tagged(
+        "count(engine:vllm_specdec_drafts:rate5m{MODEL} > 0 unless "
+        f"{s.ENGINE_SPEEDUP}{{MODEL}})",
+        "basis",
+        "not known",
+    )
+    + " or "
+    + s.tagged(
+        f"count({_unknown('judged_speedup{MODEL}')})", "basis", "verdict unknown"
+    ),
     "basis",
     t.COUNT,
     "engines by the basis of their speedup: ",
 )
-
-
-def _end(aggregation: str, bound: str) -> str:
-    """Return an end of the intervals of engines that probably lose, and no more."""
-    return (
-        f'{aggregation}(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}} '
-        "and ignoring (bound, verdict) "
-        '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1) '
-        "and ignoring (bound) vllm_specdec_judged_speedup{MODEL})"
+_LIKELY = t.each(
+    f"{_CAUSE}{{MODEL}} or "
+    + s.tagged(
+        f"""min({_unknown('speedup_interval{bound="low",MODEL}')})""",
+        "cause",
+        "where the verdict is unknown, speed from",
     )
-
-
-def _others(shown: str) -> str:
-    """Return the template of the number of engines of which nothing is known."""
-    return t.value(
-        f"count(engine:vllm_specdec_drafts:rate5m{{MODEL}} > 0 unless "
-        f"{s.ENGINE_SPEEDUP}{{MODEL}})",
-        t.COUNT,
-        shown,
-    )
-
-
-#: Where the exporter's verdict is unknown, and the middle of an interval is judged.
-_PROBABLY = t.value(
-    _end("min", "low"),
-    t.TIMES,
-    " That is the middle of an interval: the loss is probable, and the verdict "
-    "unknown, because the interval is {}",
-) + t.value(_end("max", "high"), t.TIMES, " to {}.")
-_LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
+    + " or "
+    + s.tagged(
+        f"""max({_unknown('speedup_interval{bound="high",MODEL}')})""",
+        "cause",
+        "where the verdict is unknown, speed to",
+    ),
+    "cause",
+    t.PERCENT,
+    "; ",
+)
 
 
 def groups() -> tuple[Group, ...]:
@@ -135,7 +140,7 @@ def groups() -> tuple[Group, ...]:
             "5 minutes (while traffic is too thin to judge, the last that could be "
             "judged)"
         ),
-        others=" It is not known of {} engines, which count as 1.",
+        others="Engines of which it is not known count as 1.",
         why=(
             "Page: users get tokens far slower than without speculation, by "
             "severe_speedup, also if all engines of which nothing is known are as fast "
@@ -160,7 +165,7 @@ def groups() -> tuple[Group, ...]:
             "Speculation has made users wait longer than without it for half an hour."
         ),
         over="the last 30 minutes",
-        others=" It is not known of {} engines, which do not count.",
+        others="Engines of which it is not known do not count.",
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
             "only while it loses. None begins while the page fires, and Alertmanager "
@@ -241,8 +246,9 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}."
-            f"{_PROBABLY}{_others(others)}"
+            f"that it would have without speculation, over {over}. {others} "
+            "Of an engine whose verdict is unknown it is the middle of an interval: a "
+            "loss is probable, and how much is lost is not known."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
@@ -297,8 +303,6 @@ def _regressed() -> Alert:
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would "
             "have without speculation, over the last hour. Yesterday at this time it "
             "was faster, with the same K and at least four fifths of the load."
-            + _PROBABLY
-            + _others(" It is not known of {} engines, which do not count.")
         ),
         action=(
             "Compare traffic, version and drafter with yesterday's; "

@@ -67,7 +67,7 @@ def groups() -> Iterator[Group]:
             (*_rates(window), *_ratios(window)),
             interval,
         )
-    yield Group("vllm-specdec.rates.1d", tuple(_of_a_day()), s.LONG_INTERVAL)
+    yield Group("vllm-specdec.rates.1d", (_length_of_a_day(),), s.LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
     yield Group(
@@ -139,12 +139,12 @@ def _rates(window: str) -> Iterator[Record]:
             )
 
 
-def _of_a_day() -> Iterator[Record]:
-    accepted, drafted, drafts = (
+def _length_of_a_day() -> Record:
+    accepted, drafts = (
         f"sum_over_time(model:vllm_specdec_{counter}:rate30m[1d:30m])"
-        for counter in ("accepted_tokens", "draft_tokens", "drafts")
+        for counter in ("accepted_tokens", "drafts")
     )
-    yield Record(
+    return Record(
         f"{s.LENGTH}:ratio_rate1d",
         f"1 + {accepted} / ({drafts} > 0)\n"
         "and count_over_time(model:vllm_specdec_drafts:rate30m[1d:6h] offset 1d)",
@@ -153,11 +153,6 @@ def _of_a_day() -> Iterator[Record]:
             "there were drafts on the day before as well: the first hours of a model "
             "are no day."
         ),
-    )
-    yield Record(
-        s.DRAFT_LENGTH_OF_DAY,
-        f"{drafted} / ({drafts} > 0)",
-        why="Draft tokens of a draft, which a schedule of K changes from day to day.",
     )
 
 

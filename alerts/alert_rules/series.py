@@ -166,7 +166,6 @@ POD = f"{NAMESPACE}, pod"
 SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
 LENGTH = "model:vllm_specdec_mean_acceptance_length"
 ACCEPTANCE = "model:vllm_specdec_acceptance"
-DRAFT_LENGTH_OF_DAY = "model:vllm_specdec_mean_draft_length:ratio_rate1d"
 K, LEAST_K = (
     f"model:vllm_specdec_num_speculative_tokens:{end}" for end in ("max", "min")
 )

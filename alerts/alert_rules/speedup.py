@@ -91,20 +91,19 @@ class _Scope:
 
 
 _OF_METHODS = f'{s.JUDGED_SPEEDUP}{{method!=""}}'
-_METHOD_GUESS = "method:vllm_specdec_guessed_speedup:min"
 _MODELS = _Scope(
     labels=s.MODEL,
     speedup=s.SPEEDUP,
     enough=_WITH_ENOUGH_DRAFTS,
-    certain=s.WITHOUT_GUESSES,
-    guess=_GUESSED,
+    certain=f'{s.WITHOUT_GUESSES}{{method=""}}',
+    guess=f'{_GUESSED}{{method=""}}',
 )
 _METHODS = _Scope(
     labels=f"{s.MODEL}, method",
     speedup=_OF_METHODS,
     enough=_OF_METHODS,
-    certain="method:vllm_specdec_speedup_without_guesses:ratio_rate5m",
-    guess=_METHOD_GUESS,
+    certain=f'{s.WITHOUT_GUESSES}{{method!=""}}',
+    guess=f'{_GUESSED}{{method!=""}}',
 )
 
 
@@ -296,23 +295,23 @@ def _over_hours() -> Iterator[Record]:
 
 
 def _guesses() -> Iterator[Record]:
-    for scope in (_MODELS, _METHODS):
-        yield Record(
-            scope.guess,
-            f"min by ({scope.labels}) ({scope.engines(f'{_GUESS} unless {_REPLICA}')})",
-            why=(
-                "A guess: the lowest estimate that is neither measured nor calibrated, "
-                "or of a speedup whose interval includes 1. A guess that it pays turns "
-                "Disable into a ticket that asks to measure; it never silences it."
-            )
-            if scope is _MODELS
-            else "The same of each method of a model with several.",
-        )
-        yield Record(
-            scope.certain,
-            f"{scope.enough}\nunless {scope.guess}",
-            why="The speedup while no engine has but a guess.",
-        )
+    guesses = f"{_GUESS} unless {_REPLICA}"
+    yield Record(
+        _GUESSED,
+        f"min by ({s.MODEL}) ({guesses})\n"
+        f"or min by ({_METHODS.labels}) ({_METHODS.engines(guesses)})",
+        why=(
+            "A guess: the lowest estimate that is neither measured nor calibrated, or "
+            "of a speedup whose interval includes 1. A guess that it pays turns "
+            "Disable into a ticket that asks to measure; it never silences it. Of each "
+            "method as well, of a model with several."
+        ),
+    )
+    yield Record(
+        s.WITHOUT_GUESSES,
+        f"({_WITH_ENOUGH_DRAFTS} or {_OF_METHODS})\nunless {_GUESSED}",
+        why="The speedup while no engine has but a guess.",
+    )
     judged = (
         f"(\n"
         f"  {s.SPEEDUP}\n"

@@ -38,8 +38,6 @@ BY_HAND = {
     "engine:vllm_specdec_method:info",
     "model:vllm_specdec_restarts:count2h",
     "method:vllm_specdec_held_speedup:last1h",
-    "method:vllm_specdec_guessed_speedup:min",
-    "method:vllm_specdec_speedup_without_guesses:ratio_rate5m",
     # Conditions and verdict: in the cases of the alerts that they decide, and below.
     *(name for name in RECORDED if any(each in name for each in DECIDING)),
     VERDICT,
