@@ -81,7 +81,8 @@ def _unknown(gauge: str) -> str:
     """Return a gauge of the engines whose verdict is unknown, and that are judged."""
     return (
         f"vllm_specdec_{gauge} and ignoring (bound, verdict) "
-        '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1)'
+        '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1) '
+        "and ignoring (bound) vllm_specdec_judged_speedup{MODEL}"
     )
 
 
@@ -107,13 +108,13 @@ _LIKELY = t.each(
     + s.tagged(
         f"""min({_unknown('speedup_interval{bound="low",MODEL}')})""",
         "cause",
-        "where the verdict is unknown, speed from",
+        "unknown verdict: speed from",
     )
     + " or "
     + s.tagged(
         f"""max({_unknown('speedup_interval{bound="high",MODEL}')})""",
         "cause",
-        "where the verdict is unknown, speed to",
+        "up to",
     ),
     "cause",
     t.PERCENT,
@@ -140,7 +141,7 @@ def groups() -> tuple[Group, ...]:
             "5 minutes (while traffic is too thin to judge, the last that could be "
             "judged)"
         ),
-        others="Engines of which it is not known count as 1.",
+        others="Engines of which nothing is known count as 1",
         why=(
             "Page: users get tokens far slower than without speculation, by "
             "severe_speedup, also if all engines of which nothing is known are as fast "
@@ -165,7 +166,7 @@ def groups() -> tuple[Group, ...]:
             "Speculation has made users wait longer than without it for half an hour."
         ),
         over="the last 30 minutes",
-        others="Engines of which it is not known do not count.",
+        others="Engines of which nothing is known do not count",
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
             "only while it loses. None begins while the page fires, and Alertmanager "
@@ -246,9 +247,9 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}. {others} "
-            "Of an engine whose verdict is unknown it is the middle of an interval: a "
-            "loss is probable, and how much is lost is not known."
+            f"that it would have without speculation, over {over}. {others}; "
+            "where the verdict is unknown, it is the middle of an interval whose loss "
+            "is probable."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
