@@ -181,7 +181,7 @@ def told(alert: str, more: str = "") -> str:
     """
     firing = f'ALERTS{{alertname="{alert}", alertstate="firing"{more}}}'
     return (
-        f"(count_over_time({firing}[6d]) unless {firing}\n"
+        f"(count_over_time({firing}[6d]) unless count_over_time({firing}[20m])\n"
         f"  or count_over_time({firing}[6d] offset 12h))"
     )
 

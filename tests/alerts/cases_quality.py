@@ -79,15 +79,13 @@ SCHEDULED = (
     Phase(2 * DAY),
     Phase(2 * DAY, acceptance=(0.9, 0.35, 0.0), draft_length=1.5),
 )
-#: 35 % in three weeks, a little every day, after two weeks as it should be: the first
-#: ten days of it, of three drafters.
+#: Of three drafters: two days, and two days two weeks later that are worse. What lies
+#: between was not recorded, so that a history of two weeks is a short one.
 SLOW = tuple(
     (
-        Phase(14 * DAY, acceptance=positions),
-        *(
-            Phase(DAY, acceptance=tuple(p * (1 - day / 21 * 0.6) for p in positions))
-            for day in range(1, 11)
-        ),
+        Phase(2 * DAY, acceptance=positions),
+        Phase(11 * DAY, gone=True),
+        Phase(3 * DAY, acceptance=tuple(0.6 * p for p in positions)),
     )
     for positions in ((0.9, 0.7, 0.5), (0.9, 0.8, 0.65), (0.95, 0.9, 0.85))
 )
@@ -101,9 +99,9 @@ DECAY_CASES: Table = {
         models(SCHEDULED),
         dict.fromkeys(range(60 * HOUR, 96 * HOUR, 3 * HOUR), ""),
     ),
-    "decayed-over-three-weeks": (
+    "lower-than-two-weeks-ago": (
         models(*SLOW),
-        {14 * DAY: "", 19 * DAY: "", 24 * DAY - 15: of_models(SLOWLY)},
+        {2 * DAY: "", 14 * DAY: "", 16 * DAY - 300: of_models(SLOWLY)},
     ),
 }
 
