@@ -70,7 +70,7 @@ def _thresholds() -> Record:
 def _records() -> Iterator[Record]:
     yield Record(
         _BY_OUTCOME,
-        f"sum by ({s.MODEL}, outcome) (rate({_OUTCOMES}[30m]))",
+        f"sum by ({s.MODEL}, outcome) (increase({_OUTCOMES}[30m])) / 1800",
         why="Requests with drafts, by outcome.",
     )
     yield from tap.records()
