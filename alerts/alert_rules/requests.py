@@ -137,10 +137,10 @@ def _unrecorded() -> Alert:
         subject="monitoring",
         level="instance",
         expr=(
-            f"sum without (source, record) ({without})\n"
+            f"{s.plain(without, without='source, record')}\n"
             f">= on ({s.TARGET}) group_left () "
             f"{s.threshold_of_targets('minimum_requests')}\n"
-            f"unless on ({s.TARGET}) (sum by ({s.TARGET}) ({readable}) > 0)\n"
+            f"unless on ({s.TARGET}) {readable} > 0\n"
             f"and on ({s.TARGET}) (engine:vllm_specdec_drafts:rate1h > 0)"
         ),
         hold="30m",
