@@ -187,7 +187,12 @@ def _ratios(window: str) -> Iterator[Record]:
         "Without drafts there is no ratio.",
     )
     if window != "30m":
-        yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
+        yield ratio(
+            "mean_acceptance_length",
+            f"1 + {accepted} / ({drafts} > 0)",
+            "As counted: tokens that answers end before are in it. What was delivered "
+            "is `vllm_specdec_mean_acceptance_length` of the exporter.",
+        )
     else:
         positions = _growth("accepted_tokens_per_position", window)
         # SGLang's engines count no positions, so their drafts do not count here.

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
 from ..config.values import nearest
 from .cost import CostProfile
@@ -146,6 +146,7 @@ def _check_spelling(word: str, allowed: frozenset[str]) -> None:
 
 _K = "num_speculative_tokens"
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
+_Int32 = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 _ROW = ("first batch size", "last batch size", "K")
 
 
@@ -285,12 +286,17 @@ def parse_schedule(
     """
     if rows is None:
         return ()
-    if not isinstance(rows, list) or not all(map(_is_row, rows)):
+    try:
+        # Like vLLM, which takes "64" and 64.0 for 64.
+        numbers = convert(rows, list[tuple[_Int32, _Int32, _Int32]], strict=False)
+    except ValidationError:
+        numbers = []
+    if not numbers:
         raise ValueError(
             f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, "
             "3], [65, 512, 0]]"
         )
-    configured = sorted((ScheduleRow(*row) for row in rows), key=attrgetter("first"))
+    configured = sorted((ScheduleRow(*row) for row in numbers), key=attrgetter("first"))
     last_size = 0
     for row in configured:
         if not last_size < row.first <= row.last or row.num_speculative_tokens < 0:
@@ -299,7 +305,7 @@ def parse_schedule(
                 "and do not overlap"
             )
         last_size = row.last
-    if configured and configured[0].first != 1:
+    if configured[0].first != 1:
         raise ValueError(
             f"{_SCHEDULE}: the first row starts at a batch size of 1, not at "
             f"{configured[0].first}"
@@ -313,14 +319,6 @@ def parse_schedule(
             k = min(num_speculative_tokens, k)
         schedule.append(ScheduleRow(row.first, last, k))
     return tuple(schedule)
-
-
-def _is_row(row: object) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == len(_ROW)
-        and all(type(number) is int and abs(number) < 2**31 for number in row)
-    )
 
 
 def names_drafter(config: str) -> bool:

@@ -19,10 +19,10 @@ from ..judgement.activity import Activity, with_schedule
 from ..judgement.case import Case, PrefixCaches
 from ..judgement.messages import message
 from ..judgement.payoff import shows_opposite
+from ..measures.estimation import DraftTree
 from ..measures.history import Delta, Window
 from ..measures.measures import (
     DraftShape,
-    DraftTree,
     Measures,
     counted_shape,
     derive,
