@@ -237,7 +237,8 @@ class _StandbyServer:
         address, tls = await in_daemon_thread(self._web_values)
         listener = await Listener.open(*address)
         try:
-            listener.serve(self._limiter.accept, tls)
+            self._limiter.context = tls
+            listener.serve(self._limiter.accept)
         except OSError:
             listener.close()
             raise
