@@ -72,6 +72,12 @@ def test_a_length_that_falls_little_by_little_is_found_and_a_restart_ends_it() -
     assert server.latest.uptime_decay_ratio == 0
 
 
+def test_hours_with_fewer_drafts_of_the_same_length_are_compared() -> None:
+    server = started()
+    run(server, DRIFT[:2])
+    assert len(run(server, DRIFT[2:], drafts=8000)) == 1
+
+
 def test_nights_say_nothing_of_decay() -> None:
     """Hours of another load neither find it nor end it: nobody is told every morning
     anew.
