@@ -210,7 +210,7 @@ def test_pages_that_are_not_read(addresses: int) -> None:
     """One text for all that wait; texts that are not read have a sum, beyond which the
     next are refused, and of another address answered.
     """
-    with long_names(250, 480) as exporter, contextlib.ExitStack() as stack:
+    with long_names(250, 320) as exporter, contextlib.ExitStack() as stack:
         asked = get("/metrics") + get("/") + get("/api/v1/snapshot")
         with probed(exporter):
             for number in range(10 * addresses):
