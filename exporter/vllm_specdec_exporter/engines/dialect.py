@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from ..exposition.text import Labels, SampleLine
+from ..exposition.text import Labels, LongLabels, SampleLine
 from .engine import Engine
 from .reading import Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Steps
 
@@ -45,7 +45,6 @@ class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason l
     """
 
 
-@lru_cache(maxsize=2048)
 def identify(
     labels: Labels, parts: frozenset[str], own: str = ""
 ) -> tuple[EngineKey, str]:
@@ -53,7 +52,14 @@ def identify(
     the series counts.
 
     The labels in `parts` name parts of one engine. Each other label separates engines.
+    Short labels are remembered, because every poll returns the same ones.
     """
+    if isinstance(labels, LongLabels):
+        return _identity(labels, parts, own)
+    return _remembered_identity(labels, parts, own)
+
+
+def _identity(labels: Labels, parts: frozenset[str], own: str) -> tuple[EngineKey, str]:
     by_name = dict(labels)
     value = by_name.pop(own, "")
     model_name = by_name.pop("model_name", "")
@@ -65,6 +71,9 @@ def identify(
         if text and name not in parts:
             separating.append(f"{name}={_encoded(text)}")
     return EngineKey(model_name, ",".join(separating)), value
+
+
+_remembered_identity = lru_cache(maxsize=2048)(_identity)
 
 
 def _encoded(text: str) -> str:

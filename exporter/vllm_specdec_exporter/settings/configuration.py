@@ -34,6 +34,7 @@ from ..measures.history import Window
 from ..observe.settings import Settings
 from ..per_request.grouping import RequestSettings
 from ..upstream.connection import UpstreamConfig, UpstreamTLS
+from ..upstream.discovery import MAX_SERVERS
 from .option_table import OPTIONS
 from .request_options import TapConfig, build_requests, build_tap
 
@@ -229,6 +230,11 @@ def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
     names = [target.name for target in targets]
     if not names:
         raise ConfigError("--vllm.url: at least one server is needed")
+    if len(names) > MAX_SERVERS:
+        raise ConfigError(
+            f"--vllm.url: {len(names)} servers, of at most {MAX_SERVERS}: run several "
+            "exporters"
+        )
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"--vllm.url {json.dumps(name)}: given twice")

@@ -202,6 +202,11 @@ def read_question(args: argparse.Namespace) -> Question:
             "--target-params or --target-config is missing: the size of the model "
             "to serve"
         )
+    if target.architecture and target.architecture.head:
+        raise ConfigError(
+            f"--target-config is a head of {target.architecture.head.method}, which "
+            "drafts for a model: give it as --draft-config"
+        )
     # Before the GPUs: what is missing is reported in the order of the help.
     draft = _draft(args, method, target)
     # vLLM keeps keys and values in the type in which it computes.
@@ -241,6 +246,8 @@ def _draft(args: argparse.Namespace, method: Method, target: Model) -> Model | N
                 raise ConfigError(f"--draft-{name}: {method.name} has no draft model")
         return None
     usual, source = _usual_precision(method, target)
+    if args.draft_config is not None:
+        args.draft_config = _as_drafter(args.draft_config, method)
     model = _model(args, "draft", usual, source)
     if model is not None:
         return model
@@ -254,6 +261,17 @@ def _draft(args: argparse.Namespace, method: Method, target: Model) -> Model | N
     depth = args.num_speculative_tokens or for_method(method.name).typical_k
     estimate = estimate_head(method, target, usual, depth)
     return estimate and replace(estimate, precision_source=source)
+
+
+def _as_drafter(architecture: Architecture, method: Method) -> Architecture:
+    """Return the drafter of a method; ConfigError if it is a head of another one."""
+    drafter = architecture.as_head(method.name)
+    if drafter.head is not None and drafter.head.method != method.name:
+        raise ConfigError(
+            f"--draft-config is a head of {drafter.head.method}: add --method "
+            f"{drafter.head.method}"
+        )
+    return drafter
 
 
 def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
