@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 1.0
 _OF_THE_CLIENT = (errno.ECONNABORTED, errno.EPERM)
 #: Limit of connections that are accepted without a pause for other tasks: with what the
 #: tap does for each, 10 ms.
-_AT_ONCE = 12
+_AT_ONCE = 8
 
 
 class Listener:
