@@ -24,8 +24,8 @@ Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 _READ = memoryview(bytearray(64 * 1024))
 
 
-#: Ends that read in an iteration of the event loop without a rest: 3 ms.
-_READERS = 32
+#: Ends that read in an iteration of the event loop without a rest: 2 ms.
+_READERS = 16
 
 
 class ReadingTurns:
