@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from ..config.values import format_address
+from ..config.listen_address import format_address
 from ..runtime import logs
 from .peers import peer_key
 
