@@ -23,7 +23,7 @@ _WITH_ENOUGH_DRAFTS = "model:vllm_specdec_speedup_of_enough_drafts:ratio_rate5m"
 #: The speedup of each engine, against replicas without speculation and by the best
 #: basis, and a guess of it by model.
 _REPLICA = "engine:vllm_specdec_replica_speedup:last3m"
-_ENGINE = "engine:vllm_specdec_speedup:last3m"
+OF_ENGINES = "engine:vllm_specdec_speedup:last3m"
 _REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
 #: The exporter's speedup of an engine, also a probable loss; and its guess.
@@ -155,7 +155,7 @@ def replica_records() -> Iterator[Record]:
 
 def _of_each_engine() -> Record:
     return Record(
-        _ENGINE,
+        OF_ENGINES,
         f"{_REPLICA}\nor\n{s.plain(_JUDGED)}",
         why=(
             "Speedup of all output by the best basis: a baseline, a replica without "
@@ -169,13 +169,13 @@ def _of_models() -> Iterator[Record]:
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
     yield Record(
         _TOKENS,
-        f"sum by ({s.MODEL}) (({generated} and {_ENGINE}) > 0)",
+        f"sum by ({s.MODEL}) (({generated} and {OF_ENGINES}) > 0)",
         why=(
             "Tokens of engines with a known speedup, and their time in plain tokens: "
             "the quotient is the speedup of any number of engines."
         ),
     )
-    yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {_ENGINE})")
+    yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {OF_ENGINES})")
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     judged = f"300 * {s.JUDGED_DRAFTS}"
     yield Record(
@@ -192,7 +192,7 @@ def drafts_records() -> Iterator[Record]:
     drafts = "engine:vllm_specdec_drafts:rate5m"
     yield Record(
         s.JUDGED_DRAFTS,
-        f"sum by ({s.MODEL}) ({drafts} and {_ENGINE})",
+        f"sum by ({s.MODEL}) ({drafts} and {OF_ENGINES})",
         why=(
             "Drafts of engines with a known speedup, and those made while speculation "
             "lost."
@@ -202,7 +202,7 @@ def drafts_records() -> Iterator[Record]:
         "model:vllm_specdec_losing_drafts:rate5m",
         f"sum by ({s.MODEL}) (\n"
         f"  {drafts}\n"
-        f"  * ({s.compare_each(_ENGINE, '< bool', 'harmful_speedup')})\n"
+        f"  * ({s.compare_each(OF_ENGINES, '< bool', 'harmful_speedup')})\n"
         ")",
     )
 
@@ -457,8 +457,8 @@ def _by_method() -> Iterator[Record]:
         ),
     )
     generated = f"({of_methods('generation_tokens')} > 0)"
-    judged = total(f"{generated} and ignoring (method) {_ENGINE}")
-    spent = total(f"{generated} / ignoring (method) group_left () {_ENGINE}")
+    judged = total(f"{generated} and ignoring (method) {OF_ENGINES}")
+    spent = total(f"{generated} / ignoring (method) group_left () {OF_ENGINES}")
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
