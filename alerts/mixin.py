@@ -135,10 +135,15 @@ class Mixin:
         loader.indent(mapping=2, sequence=4, offset=2)
         document = loader.load(text)
         self._rename_route(document["route"])
+        renamed: set[int] = set()
         for rule in document["inhibit_rules"]:
-            self._rename_each(rule["equal"], self._label)
-            for side in ("source_matchers", "target_matchers"):
-                self._rename_each(rule[side], self._matcher)
+            for key in ("equal", "source_matchers", "target_matchers"):
+                # Rules share lists by anchors; names may trade places, so each list is
+                # renamed once.
+                if id(rule[key]) not in renamed:
+                    renamed.add(id(rule[key]))
+                    rename = self._label if key == "equal" else self._matcher
+                    self._rename_each(rule[key], rename)
         written = StringIO()
         loader.dump(document, written)
         return written.getvalue()

@@ -1,11 +1,15 @@
 """What one poll costs, from the answer's bytes to the published result.
 
-Processor time is compared, not time: others on the machine take turns, not cycles.
+Processor time is compared, not time: others on the machine take turns, not cycles. What
+counts is a poll after other work, as the exporter polls: one among many in a row finds
+all that it needs in the processor's caches.
 """
 
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,52 +36,57 @@ _CHEAPER = 20.0
 
 def section(rounds: int) -> Section:
     """Compare a poll with prometheus_client that reads the same answer."""
-    cheaper: dict[str, float] = {}
-    scraped: dict[str, float] = {}
-    rows = []
-    for (name, path), key in zip(
-        BODIES.items(), ("one_engine", "eight_engines"), strict=True
-    ):
-        size, poll, parse, scrape = _cost(path, rounds)
-        cheaper[key], scraped[key] = parse / poll, scrape / parse
-        rows.append(
-            (
-                name,
-                f"{size / 1000:.0f} kB",
-                f"{poll * 1000:.2f} ms",
-                f"{parse * 1000:.1f} ms",
-                f"**{parse / poll:.1f} x**",
-                f"{scrape * 1000:.1f} ms",
-            )
+    costs = {
+        key: _cost(path, rounds)
+        for path, key in zip(
+            BODIES.values(), ("one_engine", "eight_engines"), strict=True
         )
+    }
+    rows = [
+        (
+            name,
+            f"{cost.size / 1000:.0f} kB",
+            f"{cost.cold * 1000:.2f} ms",
+            f"{cost.parse * 1000:.1f} ms",
+            f"**{cost.parse / cost.cold:.1f} x**",
+            f"{cost.poll * 1000:.2f} ms: {cost.parse / cost.poll:.1f} x",
+            f"{cost.scrape * 1000:.1f} ms",
+        )
+        for name, cost in zip(BODIES, costs.values(), strict=True)
+    ]
     head = (
         "answer",
         "size",
-        "one poll",
+        "one poll after other work",
         "prometheus_client, parse only",
         "cheaper by",
+        f"one of {_MEASURED} polls in a row",
         "one scrape of ours",
     )
     lines = (
         (
             "Against prometheus_client's parser reading the same answer, without "
             f"deriving anything from it. Processor time, the median of {rounds} turns "
-            "each."
+            "each. In each turn one poll follows that parser, as a poll follows other "
+            "work; polls in a row find all that they need in the processor's caches."
         ),
         "",
         *table(head, rows),
     )
     goals = tuple(
         Goal(
-            f"one poll, {name}",
+            f"one poll after other work, {name}",
             f"{_CHEAPER:.0f} times cheaper than prometheus_client's parser",
-            f"{times:.1f} times",
-            times >= _CHEAPER,
+            f"{cost.parse / cost.cold:.1f} times",
+            cost.parse / cost.cold >= _CHEAPER,
         )
-        for name, times in zip(BODIES, cheaper.values(), strict=True)
+        for name, cost in zip(BODIES, costs.values(), strict=True)
     )
-    ratios = {f"poll.{key}": 1 / times for key, times in cheaper.items()}
-    ratios |= {f"poll.scrape_{key}": share for key, share in scraped.items()}
+    ratios = {}
+    for key, cost in costs.items():
+        ratios[f"poll.cold_{key}"] = cost.cold / cost.parse
+        ratios[f"poll.{key}"] = cost.poll / cost.parse
+        ratios[f"poll.scrape_{key}"] = cost.scrape / cost.parse
     return Section(
         "One poll, from the answer's bytes to the published result",
         lines,
@@ -86,10 +95,18 @@ def section(rounds: int) -> Section:
     )
 
 
-def _cost(path: Path, rounds: int) -> tuple[int, float, float, float]:
-    """Return the size of an answer, and seconds of a poll, of the other parser, and of
-    a scrape of ours.
-    """
+@dataclass(frozen=True)
+class _Cost:
+    """What an answer costs, in seconds of processor time; its size is in bytes."""
+
+    size: int
+    cold: float  # one poll after other work
+    poll: float  # one of many polls in a row
+    parse: float  # the other parser
+    scrape: float  # of ours
+
+
+def _cost(path: Path, rounds: int) -> _Cost:
     settings = Settings()
     answers = growing(body(path), _WARM + _MEASURED)
 
@@ -105,24 +122,28 @@ def _cost(path: Path, rounds: int) -> tuple[int, float, float, float]:
         full, dialects.read(answers[-1]), _WARM * 5.0, settings
     )
     result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),))
+    cold = []
     ours = []
     theirs = []
     scrapes = []
-    for _ in range(rounds):
+    for turn in range(rounds):
+        polled = _WARM + turn % _MEASURED
         theirs.append(
             _timed(lambda: list(text_string_to_metric_families(answers[-1].decode())))
         )
+        cold.append(_timed(partial(poll_all, full, polled, polled + 1)))
         ours.append(
             _timed(lambda: poll_all(full, _WARM, _WARM + _MEASURED)) / _MEASURED
         )
         scrapes.append(
             _timed(lambda: [block.encode() for block in metrics_text(result)])
         )
-    return (
-        len(answers[0]),
-        statistics.median(ours),
-        statistics.median(theirs),
-        statistics.median(scrapes),
+    return _Cost(
+        size=len(answers[0]),
+        cold=statistics.median(cold),
+        poll=statistics.median(ours),
+        parse=statistics.median(theirs),
+        scrape=statistics.median(scrapes),
     )
 
 

@@ -81,7 +81,11 @@ def _lacks() -> Record:
     of_models = f"count by ({s.MODEL}) ({s.THRESHOLD}) == {len(THRESHOLDS)}"
     names = "|".join(_OF_TARGETS)
     of_targets = f'vllm_specdec_threshold{{threshold=~"{names}"}}'
-    there = f"count by ({s.TARGET}) (last_over_time({of_targets}[{s.LOOK_BACK}]))"
+    # Each once: a pair of Prometheus servers may have everything twice.
+    there = (
+        f"count by ({s.TARGET}) (group by ({s.TARGET}, threshold) "
+        f"(last_over_time({of_targets}[{s.LOOK_BACK}])))"
+    )
     nameless = active.replace('"active"', '"active",model_name="",pod!=""')
     lack = {
         "some_of_its_thresholds": (

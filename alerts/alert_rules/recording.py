@@ -146,8 +146,13 @@ def _length_of_a_day() -> Record:
     )
     return Record(
         f"{s.LENGTH}:ratio_rate1d",
-        f"1 + {accepted} / ({drafts} > 0)",
-        why="Of half hours, which cost far less than a day of every engine.",
+        f"1 + {accepted} / ({drafts} > 0)\n"
+        "and count_over_time(model:vllm_specdec_drafts:rate30m[1d:6h] offset 1d)",
+        why=(
+            "Of half hours, which cost far less than a day of every engine. Only if "
+            "there were drafts on the day before as well: the first hours of a model "
+            "are no day."
+        ),
     )
 
 
@@ -184,7 +189,12 @@ def _ratios(window: str) -> Iterator[Record]:
         "Without drafts there is no ratio.",
     )
     if window != "30m":
-        yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
+        yield ratio(
+            "mean_acceptance_length",
+            f"1 + {accepted} / ({drafts} > 0)",
+            "As counted: tokens that answers end before are in it. What was delivered "
+            "is `vllm_specdec_mean_acceptance_length` of the exporter.",
+        )
     else:
         positions = _rate("accepted_tokens_per_position", window)
         # SGLang's engines count no positions, so their drafts do not count here.
@@ -241,18 +251,18 @@ def _engines() -> Iterator[Record]:
             "replicas without speculation."
         ),
     )
-    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         s.ADVICE,
         f"count by ({s.MODEL}, action) (\n"
         "  (last_over_time(vllm_specdec_recommendation"
         f'{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
-        f"  and ignoring (action) {advised}\n"
+        f"  and ignoring (action) {s.ADVISED}\n"
         ")\n"
-        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({advised})",
+        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({s.VOTERS})",
         why=(
-            "The share of the engines with advice, by the exporter's advice, where an "
-            "alert asks for it."
+            "The share of the engines by the exporter's advice, where an alert asks "
+            "for it. An engine that drafts, and is not known to gain or to lose, "
+            "counts as not advised."
         ),
     )
 
@@ -289,10 +299,9 @@ def _peers() -> Record:
 def _advice() -> Iterator[Record]:
     """Yield what is judged over hours or a day."""
     look = s.LOOK_BACK
-    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
-        f"quantile by ({s.MODEL}) (0.5, {advised})",
+        f"quantile by ({s.MODEL}) (0.5, {s.ADVISED})",
         why=(
             "The advised K of a typical engine, and how much faster engines would be "
             "with theirs."

@@ -121,8 +121,16 @@ PUBLISHED_RULE, DISABLE_RULE = (
 #: a guess it may pay.
 NOT_LOSING = "model:vllm_specdec_is_known_not_to_lose:bool"
 MAY_PAY = "model:vllm_specdec_may_pay_by_a_guess:bool"
-#: The share of the engines with advice that are advised to do something, by the label
-#: `action`.
+#: The speedup of each engine by its best basis, where it is known.
+ENGINE_SPEEDUP = "engine:vllm_specdec_speedup:last3m"
+#: The K that each engine is advised.
+ADVISED = (
+    f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{LOOK_BACK}])"
+)
+#: Engines of which most must agree: with advice, or that draft and are not known to
+#: gain or to lose.
+VOTERS = f"{ADVISED} or (engine:vllm_specdec_drafts:rate5m > 0 unless {ENGINE_SPEEDUP})"
+#: The share of them that are advised to do something, by the label `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
 #: Of each method of a model with several, else of the model, while there are enough
 #: drafts to judge by.
@@ -161,6 +169,21 @@ ACCEPTANCE = "model:vllm_specdec_acceptance"
 K, LEAST_K = (
     f"model:vllm_specdec_num_speculative_tokens:{end}" for end in ("max", "min")
 )
+
+
+def told(alert: str, more: str = "") -> str:
+    """Return the condition that an alert was told within six days: it has ended since,
+    or it has fired for 12 hours.
+
+    Args:
+        alert: its full name.
+        more: further matchers, each after a comma.
+    """
+    firing = f'ALERTS{{alertname="{alert}", alertstate="firing"{more}}}'
+    return (
+        f"(count_over_time({firing}[6d]) unless count_over_time({firing}[20m])\n"
+        f"  or count_over_time({firing}[6d] offset 12h))"
+    )
 
 
 def k_changed(window: str) -> str:

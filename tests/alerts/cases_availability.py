@@ -89,6 +89,25 @@ def off_and_tried() -> World:
     return world
 
 
+def off_beside_another_team() -> World:
+    """A host without a scraped vLLM is off; another team serves a model of that name,
+    without exporters.
+    """
+    world = World()
+    replica(world, 1, WELL, Phase(60, gone=True))
+    world.server(80, namespace="team-b", instance="10.0.0.8:8000")
+    return world
+
+
+def by_address() -> World:
+    """The exporter in a namespace of its own finds its servers by their addresses."""
+    world = World()
+    world.engine(WELL, GONE, namespace="monitoring", labels={"target": "10.0.0.7:8000"})
+    world.server(60, instance="10.0.0.7:8000")
+    world.server(60, instance="10.0.0.8:8000", namespace="team-b")
+    return world
+
+
 def loads_beside_another() -> World:
     """A pod loads its model, and another model, which nobody watches, serves in the
     same namespace.
@@ -271,6 +290,14 @@ MONITORING_LOST_CASES: Table = {
         {30: "", 50: "", 75: ""},
     ),
     "nor-where-nobody-watches-it": (off_and_tried, {30: "", 50: "", 75: ""}),
+    "a-host-is-off-and-another-team-serves-the-same-name": (
+        off_beside_another_team,
+        {30: "", 50: "", 75: ""},
+    ),
+    "exporters-in-another-namespace-that-read-addresses-die": (
+        by_address,
+        {24: "", 26: LOST},
+    ),
     "exporters-in-another-namespace-die": (
         elsewhere(WELL, Phase(60, gone=True)),
         {24: "", 26: LOST},

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import lines, refusal
+from vllm_specdec_exporter.exposition import text as exposition
 from vllm_specdec_exporter.exposition.text import (
     MalformedExposition,
     SampleLine,
@@ -90,6 +91,34 @@ class TestReading:
         selected = [line.name for line in Selection(wanted).lines(text.encode())]
         assert selected == list(filter(wanted.__contains__, names))
 
+    @given(
+        lines=st.lists(
+            st.sampled_from(["x_total 1", "", "#" * 70, "y 2", " x_total 2"])
+        ),
+        size=st.integers(1, 80),
+    )
+    def test_pieces_are_the_text(self, lines: list[str], size: int) -> None:
+        """However small the pieces that are searched, the same samples are found."""
+        text = "".join(f"{line}\n" for line in lines).encode()
+        whole = list(SELECTION.lines(text))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(exposition, "_PIECE", size)
+            assert list(SELECTION.lines(text)) == whole
+
+    @pytest.mark.parametrize("text", [b"\n" * 2**24, b"# x" * 2**22 + b"\n"])
+    def test_no_piece_is_large(self, text: bytes) -> None:
+        """A search keeps the interpreter, and with it every other thread."""
+        assert max(map(len, exposition.pieces(text))) <= 256 * 1024 + 1
+
+
+@pytest.mark.parametrize("size", [500, 600])
+def test_long_labels_are_not_remembered(size: int) -> None:
+    """They are equal to others, and each poll reads them anew."""
+    block = f'a="{"x" * size}"'.encode()
+    first = parse_labels(block)
+    assert first == (("a", "x" * size),)
+    assert (parse_labels(block) is first) == (size == 500)
+
 
 def test_an_unknown_escape_stays_as_written() -> None:
     """Prometheus itself keeps a backslash that begins no known escape."""
@@ -108,6 +137,27 @@ class TestMalformed:
     ) -> None:
         error = refusal(MalformedExposition, read, text, "y 1")
         assert error == MALFORMED[text]
+
+    @pytest.mark.parametrize(
+        ("labels", "lines", "error"),
+        [
+            (65, 1, "more than 64 labels in a line: "),
+            (64, 1563, "more than 100000 labels in the selected lines"),
+        ],
+        ids=["line", "text"],
+    )
+    def test_labels_are_limited(self, labels: int, lines: int, error: str) -> None:
+        """Each takes thirty times the memory of its bytes."""
+        named = ",".join(f'l{n}=""' for n in range(labels))
+        rows = [f"x_total{{{named}}} 1"] * lines
+        assert refusal(MalformedExposition, read, *rows).startswith(error)
+
+    def test_text_is_limited(self) -> None:
+        """Also of few lines, each of which is not too long."""
+        row = f'x_total{{a="{"z" * 16000}"}} 1'
+        error = refusal(MalformedExposition, read, *[row] * 328)
+        assert "5242880 bytes" in error
+        assert len(read(*[row] * 300)) == 300
 
     def test_a_long_line_is_quoted_in_part(self) -> None:
         error = refusal(MalformedExposition, read, f"x_total {'z' * 5000}")

@@ -154,6 +154,9 @@ class _Replayed:
         self._texts = texts(counts, wanted)
         self._polls = 0
 
+    def release(self) -> None:
+        """Nothing is held."""
+
     async def fetch(self) -> UpstreamResponse:
         self._polls += 1
         self._clock.now += _POLL_SECONDS[self._polls % len(_POLL_SECONDS)]

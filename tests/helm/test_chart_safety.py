@@ -224,25 +224,32 @@ WEB_VOLUME = {
     [
         ({}, "http", "httpGet", []),
         ({"existingSecret": "web"}, "http", "httpGet", [WEB_VOLUME]),
+        ({"existingSecret": "web", "tls": True}, "https", "httpGet", [WEB_VOLUME]),
         (
-            {"existingSecret": "web", "tls": True},
+            {"existingSecret": "web", "clientCertificates": True},
             "https",
             "tcpSocket",
             [WEB_VOLUME],
         ),
     ],
-    ids=["none", "password", "tls"],
+    ids=["none", "password", "tls", "client certificates"],
 )
 def test_tls_changes_probes_and_monitors_together(
     web: Json, scheme: str, way: str, volumes: list[Any]
 ) -> None:
-    """With TLS the kubelet only looks whether the port is open: it has no client
-    certificate.
+    """The kubelet checks no certificate; where it needs one, it only looks whether the
+    port is open, as at a sidecar, which stands by without TLS until its Secret is
+    there.
     """
     objects = kinds(STANDALONE, on("serviceMonitor"), {"webConfig": web})
     pod = objects["Deployment"]["spec"]["template"]["spec"]
-    assert way in pod["containers"][0]["livenessProbe"]
-    assert way in pod["containers"][0]["readinessProbe"]
+    for name in ("livenessProbe", "readinessProbe"):
+        probe = pod["containers"][0][name]
+        assert way in probe
+        assert probe[way].get("scheme", scheme.upper()) == scheme.upper()
+    sidecar, _ = named_templates(merged(IMAGE, {"webConfig": web}))
+    beside = "httpGet" if scheme == "http" else "tcpSocket"
+    assert beside in sidecar["livenessProbe"]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
     assert pod.get("volumes", []) == volumes
 

@@ -9,8 +9,14 @@ import pytest
 
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, capture
+from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.upstream.discovery import KEEP_SECONDS, Discovery
+from vllm_specdec_exporter.settings.configuration import load
+from vllm_specdec_exporter.upstream.discovery import (
+    KEEP_SECONDS,
+    MAX_SERVERS,
+    Discovery,
+)
 
 NAME = "vllm.llm.svc"
 V4 = socket.AF_INET
@@ -81,7 +87,6 @@ def test_names_differ_from_addresses(text: str, discovery: bool, url: str) -> No
     [
         "dns+unix:/tmp/x",
         "dnssrv+http://vllm",
-        "dns+vllm:8000",
         "srv+http://vllm",
     ],
 )
@@ -115,6 +120,28 @@ async def test_servers_come_and_go(
     assert await zone.found() == ([], False)
     zone.answers[V4] = ["10.0.0.4"]
     assert await zone.found() == (["http://10.0.0.4:8000"], True)
+
+
+async def test_addresses_without_end(
+    zone: Zone, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first thousand are polled, and the rest is reported once."""
+    zone.answers[V4] = [f"10.1.{n // 250}.{n % 250}" for n in range(4000)]
+    for _ in range(2):
+        servers, up = await zone.found()
+        assert len(servers) == MAX_SERVERS
+        assert not up
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    (result,) = zone.discovery.results()
+    assert result.failure.startswith("4000 addresses, of which 1000 are polled")
+
+
+def test_servers_without_end() -> None:
+    """More addresses than an exporter polls are refused in the configuration."""
+    urls = [f"http://10.1.{n // 250}.{n % 250}" for n in range(MAX_SERVERS + 1)]
+    with pytest.raises(ConfigError, match="1001 servers, of at most 1000"):
+        load({"vllm.url": urls}, {})
 
 
 async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(

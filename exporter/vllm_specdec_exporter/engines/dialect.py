@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from ..exposition.text import Labels, SampleLine
+from ..exposition.text import Labels, LongLabels, SampleLine
 from .engine import Engine
 from .reading import Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Steps
 
@@ -45,7 +45,6 @@ class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason l
     """
 
 
-@lru_cache(maxsize=2048)
 def identify(
     labels: Labels, parts: frozenset[str], own: str = ""
 ) -> tuple[EngineKey, str]:
@@ -53,7 +52,14 @@ def identify(
     the series counts.
 
     The labels in `parts` name parts of one engine. Each other label separates engines.
+    Short labels are remembered, because every poll returns the same ones.
     """
+    if isinstance(labels, LongLabels):
+        return _identity(labels, parts, own)
+    return _remembered_identity(labels, parts, own)
+
+
+def _identity(labels: Labels, parts: frozenset[str], own: str) -> tuple[EngineKey, str]:
     by_name = dict(labels)
     value = by_name.pop(own, "")
     model_name = by_name.pop("model_name", "")
@@ -65,6 +71,9 @@ def identify(
         if text and name not in parts:
             separating.append(f"{name}={_encoded(text)}")
     return EngineKey(model_name, ",".join(separating)), value
+
+
+_remembered_identity = lru_cache(maxsize=2048)(_identity)
 
 
 def _encoded(text: str) -> str:
@@ -110,13 +119,14 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
     counts_finished_requests: bool = False
     #: Likewise for totals that are no fields, and that `derived` computes fields from.
     terms: Mapping[str, tuple[str, ...]] = {}
-    #: By sample name, the field of each value of the label `category`; series of one
-    #: field are added up.
+    #: By sample name, the field of each value of `category_label`; series of one field
+    #: are added up.
     categories: Mapping[str, Mapping[str, str]] = {}
     #: The formula of each computed field, in this order.
     derived: Mapping[str, Formula] = {}
     info_series: tuple[str, ...] = ()  # series whose labels have values, and
     info: tuple[str, ...] = ()  # the names of these labels
+    category_label: str = "category"  # the label whose values are of several fields
     position_label: str = "position"  # the label that has the position
     #: Labels of the processes of one engine, which all print the same. The first
     #: process counts.
@@ -168,7 +178,7 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
 
     @cached_property
     def category_fields(self) -> Mapping[str, Mapping[str, str]]:
-        """For each sample name with the label `category`, the field of each of its
+        """For each sample name with `category_label`, the field of each of its
         values.
         """
         return self._spelled(self.categories)
@@ -250,13 +260,13 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
         return self._parts | (of_requests - of_ranks - IDENTITY)
 
     def of_category(self, line: SampleLine) -> Entry | None:
-        """Return the field of a series by its label `category`, ``None`` if it has
+        """Return the field of a series by its `category_label`, ``None`` if it has
         none.
         """
         values = self.category_fields.get(line.name)
         if values is None:
             return None
-        field = values.get(dict(line.labels).get("category", ""))
+        field = values.get(dict(line.labels).get(self.category_label, ""))
         if field is None:
             return None
         return field, 0

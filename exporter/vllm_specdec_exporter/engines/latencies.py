@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import accumulate
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from ..exposition.histogram import Histogram
 from ..exposition.text import MalformedExposition, SampleLine
 from .dialect import Dialect, identify
-from .limits import MAX_VALUE
+from .limits import MAX_BOUNDS, MAX_VALUE
 from .reading import EngineKey, Latencies, Reading
 
 #: Counts by upper bound; count and sum of the histogram have the keys below.
@@ -58,7 +59,10 @@ def _collect(
             engine, _ = identify(line.labels, parts)
             key = _KEYS[part]
         # Series that differ only in parts of an engine, such as pid, are added.
-        by_engine[engine][field][key] += line.value
+        histogram = by_engine[engine][field]
+        histogram[key] += line.value
+        if len(histogram) > MAX_BOUNDS:
+            raise MalformedExposition(f"{line.name}: more than {MAX_BOUNDS} buckets")
     return by_engine
 
 
@@ -84,8 +88,14 @@ def latencies_of(histograms: Mapping[str, Parts]) -> Latencies:
     return Latencies(**complete)
 
 
+@lru_cache(maxsize=64)
+def _shared(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the same object for equal bounds: every sample of an engine has them."""
+    return bounds
+
+
 def _histogram(parts: Parts) -> Histogram:
-    bounds = tuple(sorted(parts.keys() - {COUNT, SUM, math.inf}))
+    bounds = _shared(tuple(sorted(parts.keys() - {COUNT, SUM, math.inf})))
     # Buckets may have been read at slightly different times, so one may have more
     # than the next.
     counts = tuple(accumulate(map(parts.__getitem__, bounds), max))

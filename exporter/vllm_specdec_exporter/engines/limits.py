@@ -12,6 +12,7 @@ MAX_LABEL = 1024  # characters; model names are paths of some 100
 MAX_PUBLISHED = 8 * 1024 * 1024
 SERIES_OF_ENGINE = 60
 SERIES_OF_POSITION = 10
+MAX_BOUNDS = 256  # buckets of a latency histogram; servers have some 20
 MAX_DEFECTS = 10  # reported defects per engine: enough to see what is wrong
 #: A million tokens a second for 30,000 years; squares of more may overflow.
 MAX_VALUE = 1e18

@@ -83,8 +83,10 @@ def _read_configured(
     for line in lines:
         own_label = ""
         if line.name in dialect.category_fields:
-            own_label = "category"
-        labels = tuple(pair for pair in line.labels if pair[0] in identifying)
+            own_label = dialect.category_label
+        labels = type(line.labels)(
+            pair for pair in line.labels if pair[0] in identifying
+        )
         key, _ = identify(labels, parts, own_label)
         if line.name in dialect.info_names:
             infos[key] = max(line.labels, infos.get(key, ()))

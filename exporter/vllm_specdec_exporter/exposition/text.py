@@ -15,7 +15,7 @@ A selected line that cannot be parsed raises `MalformedExposition`; none is skip
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -34,6 +34,17 @@ _SPACE = re.compile(r"\s*")
 #: Limits of the selected lines; 64 engines with K=16 have 2,000 lines of 200 bytes.
 MAX_LINES = 20_000
 MAX_LINE = 16 * 1024  # bytes, of a label block mostly
+MAX_TEXT = 5 * 1024 * 1024  # bytes of all of them: so many lines have 250 each
+#: Labels of a line and of all lines. Each becomes three objects, 30 times the bytes of
+#: a label without a value; the most that a server prints is ten.
+MAX_LABELS = 64
+MAX_ALL_LABELS = 5 * MAX_LINES
+#: Bytes of a label block that is remembered, and how many are: 0.5 MiB of text.
+_REMEMBERED_BLOCK = 512
+_REMEMBERED_BLOCKS = 1024
+#: Bytes that are searched at a time. The regular expression keeps the interpreter, so
+#: that no other thread runs: 5 ms for this much, 0.3 s for a whole response.
+_PIECE = 256 * 1024
 
 #: Characters of a malformed line in an error, which is one line itself.
 _MAX_QUOTED = 120
@@ -45,6 +56,12 @@ class MalformedExposition(ValueError):  # noqa: N818
 
 
 Labels = tuple[tuple[str, str], ...]  # pairs of name and value, sorted by name
+
+
+class LongLabels(tuple[tuple[str, str], ...]):
+    """Labels of so long a text that nothing made of them may be remembered."""
+
+    __slots__ = ()
 
 
 class SampleLine(NamedTuple):
@@ -60,7 +77,12 @@ class Selection:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {name.encode(): name for name in names}
-        self._pattern = re.compile(
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[bytes]:
+        # Compiled at the first use: a start takes an eighth less without, and most
+        # processes never use the one with latencies.
+        return re.compile(
             rb"\n[ \t]*+("
             + _prefix_tree(sorted(self._names))
             + rb")(?=[ \t{\r\n]|\Z)(?:"
@@ -76,19 +98,54 @@ class Selection:
         if body and not body.endswith((b"\n", b"\n# EOF")):
             last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
-        for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
+        text_bytes = 0
+        label_count = 0
+        for number, match in enumerate(self._matches(body)):
             name, block, value, malformed = match.groups()
-            if number >= MAX_LINES or match.end() - match.start() > MAX_LINE:
+            line_bytes = match.end() - match.start()
+            text_bytes += line_bytes
+            if number >= MAX_LINES or line_bytes > MAX_LINE or text_bytes > MAX_TEXT:
                 raise MalformedExposition(
-                    f"more than {MAX_LINES} selected lines, or one of more than "
-                    f"{MAX_LINE} bytes"
+                    f"more than {MAX_LINES} selected lines or {MAX_TEXT} bytes of "
+                    f"them, or one of more than {MAX_LINE} bytes"
                 )
             if malformed is not None:
                 raise MalformedExposition(
                     f"not a sample line: {_quote(name + malformed)}"
                 )
             labels = parse_labels(block[1:-1]) if block else ()
+            label_count += len(labels)
+            if label_count > MAX_ALL_LABELS:
+                raise MalformedExposition(
+                    f"more than {MAX_ALL_LABELS} labels in the selected lines"
+                )
             yield SampleLine(self._names[name], labels, _parse_value(value, match))
+
+    def _matches(self, body: bytes) -> Iterator[re.Match[bytes]]:
+        for piece in pieces(body):
+            yield from self._pattern.finditer(piece)
+
+
+def pieces(body: bytes) -> Iterator[bytes]:
+    """Yield the lines of `body` in pieces that begin with a line feed.
+
+    Of a line longer than a piece only the beginning is in it, which is too long for a
+    selected line.
+    """
+    start = 0
+    lead = b"\n"
+    while len(body) - start > _PIECE:
+        end = body.rfind(b"\n", start + 1, start + _PIECE)
+        next_start = end
+        if end < 0:
+            next_start = body.find(b"\n", start + _PIECE)
+            if next_start < 0:
+                next_start = len(body)
+            end = min(next_start, start + 2 * MAX_LINE)
+        yield lead + body[start:end]
+        start = next_start
+        lead = b""
+    yield lead + body[start:]
 
 
 def _prefix_tree(words: list[bytes]) -> bytes:
@@ -106,14 +163,19 @@ def _prefix_tree(words: list[bytes]) -> bytes:
     return b"(?:" + b"|".join(reversed(branches)) + b")"
 
 
-@lru_cache(maxsize=1024)
 def parse_labels(block: bytes) -> Labels:
     """Return the label pairs of the text between ``{`` and ``}``, sorted by name, with
     escapes resolved.
 
-    Cached, because every poll returns the same blocks. Raises MalformedExposition for
-    anything else.
+    Short blocks are remembered, because every poll returns the same ones. Raises
+    MalformedExposition for anything else, and for more than `MAX_LABELS` labels.
     """
+    if len(block) <= _REMEMBERED_BLOCK:
+        return _remembered_labels(block)
+    return LongLabels(_read_labels(block))
+
+
+def _read_labels(block: bytes) -> Labels:
     try:
         text = block.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -125,10 +187,17 @@ def parse_labels(block: bytes) -> Labels:
         match = _LABEL.match(text, position)
         if match is None or match[1] in pairs:
             raise MalformedExposition(f"not a list of labels: {_quote(block)}")
+        if len(pairs) == MAX_LABELS:
+            raise MalformedExposition(
+                f"more than {MAX_LABELS} labels in a line: {_quote(block)}"
+            )
         # Unknown escapes stay as they are, as in Prometheus.
         pairs[match[1]] = _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[0]), match[2])
         position = match.end()
     return tuple(sorted(pairs.items()))
+
+
+_remembered_labels = lru_cache(maxsize=_REMEMBERED_BLOCKS)(_read_labels)
 
 
 def _parse_value(value: bytes, line: re.Match[bytes]) -> float:

@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 
-from ..config.values import format_address
+from ..config.listen_address import format_address
 from ..runtime import logs
 from .connection_limits import peer_key
 

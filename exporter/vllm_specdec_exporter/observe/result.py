@@ -30,7 +30,10 @@ REASONS = {
     "tls": "no trusted TLS connection",
     "redirect": "the response is a redirect that is not followed",
     "http_status": "the response has another status than 200",
-    "too_large": "the response is larger than 16 MiB",
+    "too_large": (
+        "the response is larger than 16 MiB, or there is no memory for the samples of "
+        "its engines"
+    ),
     "malformed": (
         "the response is cut off or is no metrics text, or has impossible values"
     ),
@@ -40,7 +43,10 @@ REASONS = {
         "the server's /metrics (TensorRT-LLM)"
     ),
     "credentials": "the bearer token file cannot be read",
-    "stale": "the exporter itself was blocked, and its last result is too old to serve",
+    "stale": (
+        "the exporter itself was blocked or had too little processor time: the poll "
+        "was left out, or its last result is too old to serve"
+    ),
     "internal": "a defect of the exporter; its log has the traceback",
 }
 

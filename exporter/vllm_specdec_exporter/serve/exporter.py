@@ -20,9 +20,13 @@ from ..publish.events import aggregate
 from ..publish.last_hour import LastHour
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads
+from ..runtime.memory_limit import memory_limit
 from ..settings.configuration import ServeConfig
 from ..upstream.client import Upstream
 from ..upstream.discovery import Discovery
+from ..upstream.read_budget import ReadBudget
+from .kept_memory import KeptMemory
+from .poll_turns import PollTurns
 from .poller import Poller
 from .request_intake import RequestIntake
 from .shared_run import SharedRun
@@ -59,6 +63,11 @@ class Exporter:
         )
         self._threads = SharedThreads()
         self._discovery = Discovery(clock)
+        #: The models of each target: one --spec.config is of one model.
+        self._served: dict[str, frozenset[str]] = {}
+        self._read_budget = ReadBudget()
+        self._turns = PollTurns(clock)
+        self._memory = KeptMemory(memory_limit())
         self._pollers = self._make_pollers(self.config)
         self._polling: dict[Poller, asyncio.Task[None]] = {}
         self._discovering: asyncio.Task[None] | None = None
@@ -289,13 +298,16 @@ class Exporter:
         return [
             Poller(
                 target.name,
-                Upstream(target, config.upstream),
+                Upstream(target, config.upstream, self._read_budget),
                 config.settings,
                 config.poll_interval,
                 patience=config.poll_interval + config.upstream.timeout + GRACE,
                 clock=self._clock,
                 wall=self._wall,
+                turns=self._turns,
+                memory=self._memory,
                 shapes=self.requests.shapes,
+                served=self._served,
             )
             for target in self._discovery.servers(config.upstream.targets)
         ]

@@ -13,7 +13,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from ..engines import ReadingEmptiesError, Unrecognized, read
-from ..engines.reading import EngineKey
+from ..engines.reading import EngineKey, Reading
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
 from ..observe import pipeline
@@ -23,8 +23,10 @@ from ..observe.state import EngineState
 from ..publish.events import Event, changes
 from ..publish.last_hour import LastHour, add_minute
 from ..runtime import logs
-from ..runtime.daemon_threads import in_daemon_thread
-from ..upstream.client import PollError, Upstream
+from ..runtime.memory_limit import memory_limit
+from ..upstream.client import PollError, Upstream, UpstreamResponse
+from .kept_memory import KeptMemory, kept_bytes
+from .poll_turns import PollTurns
 from .server_facts import ServerFacts
 
 #: Failures that do not suggest a restart of the server. After any other, the next
@@ -33,8 +35,10 @@ from .server_facts import ServerFacts
 _SAME_SERVER = frozenset(
     {"timeout", "too_large", "malformed", "credentials", "internal"}
 )
-#: A response of more bytes is parsed in a thread, so that it does not block the loop.
+#: A response of more bytes is parsed in a thread, and one of more engines is judged
+#: there, so that it does not block the loop: 15 ms each.
 _LARGE = 256 * 1024
+_MANY_ENGINES = 32
 
 
 class Poller:
@@ -49,8 +53,11 @@ class Poller:
         clock: monotonic time in seconds.
         wall: Unix time in seconds.
         log: writes events to the log.
+        turns: when the polls of one exporter are judged.
+        memory: what the samples of all its servers take.
         shapes: returns the draft lengths of each model, if single requests are
             observed.
+        served: models by target, shared by the pollers with the same settings.
     """
 
     def __init__(
@@ -63,8 +70,11 @@ class Poller:
         patience: float,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        turns: PollTurns | None = None,
+        memory: KeptMemory | None = None,
         log: Callable[[Iterable[Event]], None] = logs.write,
         shapes: Callable[[], Mapping[str, DraftShape]] = dict,
+        served: dict[str, frozenset[str]] | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -75,6 +85,9 @@ class Poller:
         self._wall = wall
         self._log = log
         self._shapes = shapes
+        self._served = {} if served is None else served
+        self._turns = turns or PollTurns(clock)
+        self._memory = memory or KeptMemory(memory_limit())
         self._states: dict[EngineKey, EngineState] = {}
         self._resets: dict[tuple[str, str], int] = {}
         self._facts = ServerFacts(name, upstream)
@@ -123,11 +136,18 @@ class Poller:
     async def poll(self) -> None:
         """Poll once and keep the result."""
         started = self._clock()
+        stale = self._overdue(started)
+        if not self._turns.has_room(stale=stale):
+            self._leave_out()
+            return
         previous = self.latest
-        if self._overdue(started):
+        if stale:
             errors = _counted(previous.poll_errors_total, "stale")
             previous = replace(previous, poll_errors_total=errors)
         outcome = await self._outcome(started)
+        if isinstance(outcome, PollFailure) and outcome.reason == "stale":
+            self._leave_out()
+            return
         polled = replace(
             previous, failure=None, poll_duration_seconds=self._clock() - started
         )
@@ -137,6 +157,12 @@ class Poller:
             self._succeed(polled, outcome)
         self._expires = self._clock() + self._patience
         self._log(changes(previous, self.latest))
+
+    def _leave_out(self) -> None:
+        """Keep the last result, which becomes stale: nothing is known of the server."""
+        errors = _counted(self.latest.poll_errors_total, "stale")
+        self.latest = replace(self.latest, poll_errors_total=errors)
+        self._turns.leave_out()
 
     async def _outcome(self, started: float) -> tuple[EngineResult, ...] | PollFailure:
         """Return the results of a poll, or why there are none."""
@@ -174,8 +200,51 @@ class Poller:
         self._resets = resets
 
     async def _process(self, started: float) -> tuple[EngineResult, ...]:
-        response = await self._upstream.fetch()
-        time = self._clock()
+        try:
+            response = await self._upstream.fetch()
+            time = self._clock()
+            reading = await self._parsed(response)
+        finally:
+            self._upstream.release()
+        reading = replace(reading, routed="model=" in self.name)
+        # One deadline for the whole poll: the facts get the rest of it.
+        left = self._upstream.timeout - (time - started)
+        reading = await self._facts.add_to(
+            reading, left, with_info=self.settings.server_info
+        )
+        self._keep(reading)
+        self._served[self.name] = frozenset(
+            engine.key.model_name for engine in reading.engines
+        )
+        judge = partial(
+            pipeline.process_reading,
+            self._states,
+            reading,
+            time,
+            self.settings.named(self.name),
+            upstream_version=self._facts.version,
+            shapes=self._shapes(),
+            models=frozenset().union(*self._served.values()),
+        )
+        if len(reading.engines) > _MANY_ENGINES:
+            self._states, results = await self._turns.large(judge)
+        else:
+            await self._turns.take()
+            self._states, results = judge()
+        return results
+
+    def _keep(self, reading: Reading) -> None:
+        """Raise PollError if there is no memory for the samples of its engines."""
+        samples = 1 + self.settings.kept_seconds / self._interval
+        size = kept_bytes(reading, samples)
+        if not self._memory.keep(self.name, size):
+            raise PollError(
+                "too_large",
+                f"no memory for the samples of its {len(reading.engines)} engines, "
+                f"{size // 1024} KiB: raise the memory limit",
+            )
+
+    async def _parsed(self, response: UpstreamResponse) -> Reading:
         latencies = self.settings.latencies or self.settings.baseline is not None
         parse = partial(
             read,
@@ -185,24 +254,8 @@ class Poller:
             process=response.life,
         )
         if len(response.body) > _LARGE:
-            reading = await in_daemon_thread(parse)
-        else:
-            reading = parse()
-        reading = replace(reading, routed="model=" in self.name)
-        # One deadline for the whole poll: the facts get the rest of it.
-        left = self._upstream.timeout - (time - started)
-        reading = await self._facts.add_to(
-            reading, left, with_info=self.settings.server_info
-        )
-        self._states, results = pipeline.process_reading(
-            self._states,
-            reading,
-            time,
-            self.settings,
-            upstream_version=self._facts.version,
-            shapes=self._shapes(),
-        )
-        return results
+            return await self._turns.large(parse)
+        return parse()
 
     def _fail(self, polled: TargetResult, failure: PollFailure) -> None:
         failure = replace(failure, message=self._upstream.mask(failure.message))
@@ -231,6 +284,8 @@ class Poller:
 
     async def close(self) -> None:
         """Close the client."""
+        self._served.pop(self.name, None)
+        self._memory.forget(self.name)
         await self._upstream.close()
 
 

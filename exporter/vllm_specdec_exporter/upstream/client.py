@@ -37,6 +37,7 @@ from .connection import (
     tls_cause,
 )
 from .discovery import Resolver
+from .read_budget import ReadBudget
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB
 #: in vLLM 0.32.
@@ -50,6 +51,16 @@ _MAX_MESSAGE = 300
 _CLOSED = (
     "the connection was closed before a response came; a server with TLS does so to "
     "http://"
+)
+#: Seconds after its end at which a deadline is noticed by a process that was blocked:
+#: it does not know whether the server answered in time.
+_LATE_SECONDS = 1.0
+#: Turns of the loop between a deadline and the end of an exchange. What has arrived by
+#: then is read in ten; without work for others they take no time.
+_LAST_TURNS = 20
+_ROUTES_BY_MODEL = (
+    "a router of several models, as llama.cpp's, says that the model name is missing: "
+    "name one in the address, /metrics?model=NAME"
 )
 #: Age from which a connection is replaced, in seconds: the name may mean another server
 #: now.
@@ -70,6 +81,33 @@ class PollError(Exception):
             clean = f"{clean[:_MAX_MESSAGE]}…"
         super().__init__(clean)
         self.reason = reason
+
+
+class _Deadline:
+    """Raises TimeoutError after some seconds, but first reads what has arrived by then.
+
+    A process without enough processor time must not call its server slow.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout = asyncio.timeout(None)
+        self._timer: asyncio.Handle = self._loop.call_later(
+            seconds, self._expire, _LAST_TURNS
+        )
+
+    def _expire(self, turns: int) -> None:
+        if turns:
+            self._timer = self._loop.call_soon(self._expire, turns - 1)
+        else:
+            self._timeout.reschedule(self._loop.time())
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        await self._timeout.__aexit__(*error)
 
 
 class UpstreamResponse(Struct, frozen=True):
@@ -109,13 +147,23 @@ def new_session(
 
 
 class Upstream:
-    """One server. Call `close` when it is no longer needed."""
+    """One server. Call `close` when it is no longer needed.
 
-    def __init__(self, target: Target, config: UpstreamConfig) -> None:
+    What is received counts against `budget`, and the body of `fetch` does so until
+    `release` is called.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        config: UpstreamConfig,
+        budget: ReadBudget | None = None,
+    ) -> None:
         """Raise ConfigError for certificate files that cannot be used.
 
         Nothing is sent yet.
         """
+        self._budget = budget or ReadBudget()
         self._target = target
         self._config = config
         self.timeout = config.timeout
@@ -157,15 +205,21 @@ class Upstream:
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
+    def release(self) -> None:
+        """Give back the memory of the last response."""
+        self._budget.release(self)
+
     async def read(self, *, latencies: bool = False) -> Reading:
         """Return the parsed metrics, or raise PollError, with credentials masked."""
-        response = await self.fetch()
         try:
+            response = await self.fetch()
             return read(response.body, response.content_type, latencies=latencies)
         except MalformedExposition as error:
             raise PollError("malformed", self.mask(str(error))) from error
         except Unrecognized as error:
             raise PollError("unrecognized", self.mask(str(error))) from error
+        finally:
+            self.release()
 
     async def document(self, name: str, seconds: float, limit: int) -> bytes:
         """Return the JSON document `name` beside the metrics, or raise PollError;
@@ -174,16 +228,22 @@ class Upstream:
         url = self._target.sibling_url(name)
         if not url:
             return b""
-        response = await self._get(url, "application/json", seconds, limit)
+        try:
+            response = await self._get(url, "application/json", seconds, limit)
+        finally:
+            self.release()
         return response.body
 
     async def ask(self, url: str, seconds: float) -> UpstreamResponse:
         """Return the response of any status of 200 or more but a redirect, or raise
         PollError.
         """
-        return await self._get(
-            url, "application/json", seconds, MAX_BODY, any_status=True
-        )
+        try:
+            return await self._get(
+                url, "application/json", seconds, MAX_BODY, any_status=True
+            )
+        finally:
+            self.release()
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout`
@@ -220,14 +280,19 @@ class Upstream:
         any_status: bool = False,
     ) -> UpstreamResponse:
         keeps_connection = False
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(seconds):
+            async with _Deadline(seconds):
                 response = await self._exchange(
                     url, accept, limit, any_status=any_status
                 )
             keeps_connection = time.monotonic() - self._opened_at < _KEPT_SECONDS
             return response
         except TimeoutError as error:
+            if time.monotonic() - began > seconds + _LATE_SECONDS:
+                raise PollError(
+                    "stale", "the exporter was blocked while it waited for a response"
+                ) from error
             raise PollError(
                 "timeout", f"no complete response within {seconds:g} s"
             ) from error
@@ -286,11 +351,32 @@ class Upstream:
                 each.body = lambda: response.content.total_bytes
             headers = response.headers
             return UpstreamResponse(
-                body=await _read_body(response, limit),
+                body=await self._read_body(response, limit),
                 content_type=headers.get("Content-Type", ""),
                 life=headers.get(_LIFE_HEADER, "")[:64],
                 status=response.status,
             )
+
+    async def _read_body(self, response: aiohttp.ClientResponse, limit: int) -> bytes:
+        encoding = response.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise PollError(
+                "malformed",
+                f"the response is encoded as {encoding!r}, which was not requested",
+            )
+        if (response.content_length or 0) > limit:
+            raise _too_large(limit)
+        # A list of small pieces: a growing buffer fragments the heap, and the memory is
+        # never returned.
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in response.content.iter_chunked(_CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            await self._budget.take(self, len(piece))
+        return b"".join(pieces)
 
     def _moved(self, url: str, response: aiohttp.ClientResponse) -> str:
         """Return the same address with a slash, as of an application that is mounted
@@ -359,32 +445,13 @@ async def _refusal(response: aiohttp.ClientResponse) -> PollError:
             f" at {path}: the metrics of most servers are at /metrics, the default "
             "without a path"
         )
-    elif response.status == 400 and b"HTTPS" in await response.content.read(
-        _MAX_VERSION_BODY
-    ):
-        text += f": {_SPEAKS_TLS}"
+    elif response.status == 400:
+        said = await response.content.read(_MAX_VERSION_BODY)
+        if b"HTTPS" in said:
+            text += f": {_SPEAKS_TLS}"
+        elif b"model name is missing" in said:
+            text += f": {_ROUTES_BY_MODEL}"
     return PollError("http_status", text)
-
-
-async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    encoding = response.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
-        raise PollError(
-            "malformed",
-            f"the response is encoded as {encoding!r}, which was not requested",
-        )
-    if (response.content_length or 0) > limit:
-        raise _too_large(limit)
-    # A list of small pieces: a growing buffer fragments the heap, and the memory is
-    # never returned.
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.content.iter_chunked(_CHUNK):
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit)
-    return b"".join(pieces)
 
 
 def _too_large(limit: int) -> PollError:

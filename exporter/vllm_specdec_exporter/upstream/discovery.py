@@ -18,11 +18,15 @@ from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec.structs import replace
 
-from ..config.values import Target, format_address
+from ..config.listen_address import format_address
+from ..config.values import Target
 from ..observe.result import Discovered
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads
 
+#: Servers that one exporter polls, those behind names included: a record in DNS may
+#: have thousands of addresses, and each takes memory and a connection.
+MAX_SERVERS = 1000
 #: How long the last known servers stay while the name has no answer, in seconds.
 KEEP_SECONDS = 300.0
 RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
@@ -96,6 +100,7 @@ class _Name:
         self._answered_at: float | None = None
         self._family: socket.AddressFamily | None = None  # of the servers
         self._failure = "not resolved yet"
+        self._found: tuple[Target, ...] = ()
 
     def result(self) -> Discovered:
         return Discovered(
@@ -105,18 +110,30 @@ class _Name:
             failure=self._failure,
         )
 
-    async def resolve(self, resolver: Resolver) -> None:
-        previous = self.servers
-        failure = ""
+    async def resolve(self, resolver: Resolver) -> str:
+        """Find the servers anew, and return why there is no answer, if so."""
         try:
             addresses = await self._addresses(resolver)
         except (OSError, UnicodeError) as error:
-            failure = str(error)
-        else:
-            self._answered_at = self._clock()
-            self.servers = tuple(self._server(*address) for address in addresses)
-        if failure and not self._are_kept:
-            self.servers = ()
+            if not self._are_kept:
+                self._found = ()
+            return str(error)
+        self._answered_at = self._clock()
+        self._found = tuple(self._server(*address) for address in addresses)
+        return ""
+
+    def settle(self, failure: str, room: int) -> None:
+        """Have the first of what was found as servers, at most `room`, and log what has
+        changed.
+        """
+        previous = self.servers
+        self.servers = self._found[:room]
+        found = len(self._found)
+        if found > room:
+            failure = (
+                f"{found} addresses, of which {room} are polled: an exporter has at "
+                f"most {MAX_SERVERS} servers"
+            )
         self._log(previous, failure)
         self._failure = failure
 
@@ -193,6 +210,7 @@ class Discovery:
         self._clock = clock
         self._resolver = Resolver()
         self._names: dict[Target, _Name] = {}
+        self._given = 0  # servers that are given by their addresses
 
     def use(self, targets: Iterable[Target]) -> bool:
         """Resolve the names among these targets from now on; return whether there are
@@ -200,15 +218,24 @@ class Discovery:
         """
         previous = self._names
         self._names = {}
+        self._given = 0
         for target in targets:
-            if target.discovery:
+            if not target.discovery:
+                self._given += 1
+            else:
                 self._names[target] = previous.get(target) or _Name(target, self._clock)
         return bool(self._names)
 
     async def resolve(self) -> None:
         """Resolve every name once. Failures are logged, and in the results."""
-        queries = (name.resolve(self._resolver) for name in self._names.values())
-        await asyncio.gather(*queries)
+        names = list(self._names.values())
+        failures = await asyncio.gather(
+            *(name.resolve(self._resolver) for name in names)
+        )
+        room = MAX_SERVERS - self._given
+        for name, failure in zip(names, failures, strict=True):
+            name.settle(failure, room)
+            room -= len(name.servers)
 
     def servers(self, targets: Iterable[Target]) -> tuple[Target, ...]:
         """Return the targets with the known servers in place of each name; every

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohappyeyeballs import start_connection
 
-from ...config.values import format_address
+from ...config.listen_address import format_address
 from ...listener.connection_limits import MAX_CONNECTIONS
 from ...listener.sockets import Listener
 from ...per_request.grouping import Classification

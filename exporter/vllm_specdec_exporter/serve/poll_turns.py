@@ -1,0 +1,88 @@
+"""Turns of the polls: whoever asks the exporter is answered before the next poll.
+
+All polls share one thread with scrapes and probes. Left alone, every response that has
+arrived is judged before the loop looks at its connections again: with a thousand
+servers and too little processor time nobody is ever answered. So one response is judged
+in each turn of the loop, and a poll for which too many wait already is left out.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..runtime import logs
+from ..runtime.daemon_threads import in_daemon_thread
+
+T = TypeVar("T")
+
+#: Responses that wait for their turn: with more of them another poll only grows the
+#: heap. One whose last result is stale has preference, so that none starves.
+MAX_WAITING = 16
+MAX_WAITING_IF_STALE = 2 * MAX_WAITING
+#: Seconds between two lines of the log on polls that were left out.
+_LOG_SECONDS = 60.0
+
+
+class PollTurns:
+    """Lets the polls of one exporter take turns; `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._taken = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._large = asyncio.Lock()
+        self._left_out = 0
+        self._logged_at: float | None = None
+
+    def has_room(self, *, stale: bool) -> bool:
+        """Return whether a poll may begin, whose last result may be stale."""
+        limit = MAX_WAITING_IF_STALE if stale else MAX_WAITING
+        return len(self._waiting) < limit
+
+    async def take(self) -> None:
+        """Wait for a turn of the loop in which no other response was judged."""
+        loop = asyncio.get_running_loop()
+        if self._taken:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it was given already
+                    self._give()
+                raise
+        self._taken = True
+        loop.call_soon(self._give)
+
+    def _give(self) -> None:
+        self._taken = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # cancelled
+                # Taken from now on, or a poll of this turn would come before it.
+                self._taken = True
+                turn.set_result(None)
+                return
+
+    async def large(self, function: Callable[[], T]) -> T:
+        """Return the result of work on a large response, done in a thread, one after
+        another: threads take the interpreter from each other and from the loop.
+        """
+        async with self._large:
+            return await in_daemon_thread(function)
+
+    def leave_out(self) -> None:
+        """Count a poll that was left out, and log that there are some."""
+        self._left_out += 1
+        time_now = self._clock()
+        if self._logged_at is None or time_now - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = time_now
+            logs.log(
+                logging.WARNING,
+                "polls are left out",
+                polls=self._left_out,
+                why="the exporter has too little processor time for its servers",
+            )
+            self._left_out = 0

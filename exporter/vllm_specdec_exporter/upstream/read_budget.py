@@ -1,0 +1,50 @@
+"""Memory for responses that are being read: one sum for all servers.
+
+Each response has a limit of its own, but a hundred of them at once have none. A poll
+takes what it receives from the sum, and gives it back when the response was parsed;
+while too much is taken, it waits. Its server then waits too, because nothing is read.
+"""
+
+import asyncio
+
+#: Bytes of all responses but the oldest: fifty of the usual size, half a large one.
+MAX_READ = 8 * 1024 * 1024
+
+
+class ReadBudget:
+    """Bytes of responses that are held, by who reads them, the oldest first."""
+
+    def __init__(self, limit: int = MAX_READ) -> None:
+        self._limit = limit
+        self._held: dict[object, int] = {}
+        self._total = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def take(self, reader: object, size: int) -> None:
+        """Take so many more bytes for a reader, as soon as there are so many.
+
+        The oldest reader never waits, so that no two wait for each other. Its response
+        is limited by the client.
+        """
+        self._held.setdefault(reader, 0)
+        while not self._has_room(reader, size):
+            freed = asyncio.get_running_loop().create_future()
+            self._waiting.append(freed)
+            await freed
+        self._held[reader] += size
+        self._total += size
+
+    def _has_room(self, reader: object, size: int) -> bool:
+        oldest = next(iter(self._held))
+        if oldest is reader:
+            return True
+        return self._total - self._held[oldest] + size <= self._limit
+
+    def release(self, reader: object) -> None:
+        """Give back what a reader holds, if anything."""
+        self._total -= self._held.pop(reader, 0)
+        waiting = self._waiting
+        self._waiting = []
+        for freed in waiting:
+            if not freed.done():  # cancelled
+                freed.set_result(None)

@@ -1,0 +1,134 @@
+"""Attacks by servers: none of their answers ends the process, or keeps others waiting.
+
+The memory is that of the chart's limit. How long a probe waits is counted in processor
+time of the process, which does not grow where others take the machine.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from attacks.test_listeners import LIMIT, MIB, peak
+from faults.rig import assert_fails, rigged, vllm
+from support.exporter import RunningExporter, request, running_exporter
+from support.faulty_server import FaultyServer, answer, capture, head, raw
+from support.programs import eventually
+
+pytestmark = pytest.mark.full
+
+#: Processor time within which a probe is answered, whatever is read, in seconds.
+SOON = 0.1
+SLOW = ("--poll.interval", "2s", "--poll.timeout", "1900ms")
+
+
+@contextmanager
+def probed(exporter: RunningExporter) -> Iterator[list[float]]:
+    """Send probes meanwhile; has the processor time that the process used for each."""
+    took: list[float] = []
+    end = threading.Event()
+    # The clock of another process: clock_getcpuclockid(3), which Python lacks.
+    clock = ~exporter.pid << 3 | 2
+
+    def probe() -> None:
+        while not end.is_set():
+            used = time.clock_gettime(clock)
+            assert request(f"{exporter.url}/-/healthy").status == 200
+            took.append(time.clock_gettime(clock) - used)
+            end.wait(0.005)
+
+    with ThreadPoolExecutor() as pool:
+        probing = pool.submit(probe)
+        try:
+            yield took
+        finally:
+            end.set()
+            probing.result()
+
+
+def test_labels_without_end() -> None:
+    """Lines of 16 KiB, each of which has thousands of labels."""
+    labels = ",".join(f'l{number}=""' for number in range(1700))
+    line = f"vllm:num_requests_running{{{labels},n=%d}} 1\n".replace("n=%d", 'n="%d"')
+    body = "".join(line % number for number in range(330)).encode()
+    with rigged() as rig:
+        rig.server.behaviour = answer(body)
+        assert_fails(rig.exporter, "malformed", more=3)
+        assert peak(rig.exporter) < LIMIT
+        rig.mend()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"\n" * (16 * MIB), id="line feeds"),
+        pytest.param(b"\nv" * (8 * MIB - 1) + b"\n", id="beginnings of names"),
+        pytest.param(vllm(engines=256), id="engines"),
+    ],
+)
+def test_a_large_answer_holds_nobody_up(body: bytes) -> None:
+    with (
+        FaultyServer(answer(body)) as server,
+        running_exporter("--vllm.url", server.url, *SLOW) as exporter,
+    ):
+        eventually(lambda: len(server.polls()) > 1)
+        with probed(exporter) as took:
+            polls = len(server.polls()) + 3
+            eventually(lambda: len(server.polls()) >= polls)
+        # One in a hundred may have waited for something else.
+        assert sorted(took)[-1 - len(took) // 100] < SOON, sorted(took)[-5:]
+
+
+def test_large_answers_at_once() -> None:
+    """Eight servers, whose answers are as large as one may be, and end late."""
+    body = capture() + b"# " + b"x" * (15 * MIB) + b"\n"
+    begins = head(Content_Length=len(body)) + body[:-1]
+    with FaultyServer(raw(begins, 4.0, body[-1:])) as server:
+        urls = [f"{server.url}/metrics?n={number}" for number in range(8)]
+        flags = [part for url in urls for part in ("--vllm.url", url)]
+        with running_exporter(
+            *flags, "--poll.interval", "6s", "--poll.timeout", "5900ms"
+        ) as exporter:
+            exporter.metrics_when(lambda m: m.total("up") > 0)
+            eventually(lambda: len(server.polls()) > 2 * len(urls))
+            assert peak(exporter) < LIMIT
+
+
+def test_too_little_processor_time() -> None:
+    """Scrapes and probes are answered before polls, and no server is called dead."""
+    with FaultyServer(answer(capture())) as server:
+        urls = [f"{server.url}/metrics?n={number}" for number in range(60)]
+        flags = [part for url in urls for part in ("--vllm.url", url)]
+        with running_exporter(
+            *flags, "--poll.interval", "500ms", "--poll.timeout", "450ms"
+        ) as exporter:
+            exporter.metrics_when(lambda m: m.total("up") == len(urls))
+            end = threading.Event()
+
+            def starve() -> None:
+                """Leave it a quarter of what it needs, as a container's limit does."""
+                while not end.is_set():
+                    exporter.send(signal.SIGSTOP)
+                    time.sleep(0.095)
+                    exporter.send(signal.SIGCONT)
+                    time.sleep(0.005)
+
+            with ThreadPoolExecutor() as pool:
+                starving = pool.submit(starve)
+                try:
+                    for path in ("/-/healthy", "/metrics") * 3:
+                        scrape = request(exporter.url + path, timeout=30)
+                        assert scrape.status == 200
+                        time.sleep(1)
+                finally:
+                    end.set()
+                    starving.result()
+            after = exporter.metrics()
+            assert after.total("poll_errors_total", reason="stale") > 0
+            assert "server is down" not in exporter.log()
+            eventually(lambda: exporter.log_lines("polls are left out"))
+            exporter.metrics_when(lambda m: m.total("up") == len(urls))

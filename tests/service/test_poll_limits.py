@@ -1,0 +1,206 @@
+"""What the polls of all servers share: turns, and memory for what is read and kept."""
+
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+
+from faults.rig import vllm
+from support.builders import counters
+from support.copies import replace
+from vllm_specdec_exporter.engines.reading import (
+    EngineKey,
+    EngineReading,
+    Latencies,
+    Reading,
+)
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.runtime.memory_limit import memory_limit
+from vllm_specdec_exporter.serve.kept_memory import BASE, MIB, KeptMemory, kept_bytes
+from vllm_specdec_exporter.serve.poll_turns import MAX_WAITING, PollTurns
+from vllm_specdec_exporter.serve.poller import Poller
+from vllm_specdec_exporter.upstream.client import UpstreamResponse
+from vllm_specdec_exporter.upstream.read_budget import ReadBudget
+
+
+async def takes(budget: ReadBudget, reader: str, size: int) -> bool:
+    """Whether a reader gets so much without waiting."""
+    taking = asyncio.ensure_future(budget.take(reader, size))
+    await asyncio.sleep(0)
+    if taking.done():
+        return True
+    taking.cancel()
+    return False
+
+
+class TestReading:
+    async def test_all_but_the_oldest_share_a_limit(self) -> None:
+        budget = ReadBudget(100)
+        assert await takes(budget, "oldest", 1000)
+        assert await takes(budget, "second", 60)
+        assert not await takes(budget, "third", 60)
+        assert await takes(budget, "oldest", 1000)
+        budget.release("oldest")
+        # Now the second is the oldest, so that none waits for one that waits.
+        assert await takes(budget, "third", 60)
+        assert await takes(budget, "second", 1000)
+
+    async def test_who_waits_goes_on_when_there_is_room(self) -> None:
+        budget = ReadBudget(100)
+        await budget.take("oldest", 1)
+        await budget.take("second", 100)
+        waiting = asyncio.ensure_future(budget.take("third", 1))
+        await asyncio.sleep(0)
+        budget.release("second")
+        await asyncio.wait_for(waiting, 1)
+
+
+class TestTurns:
+    async def test_one_poll_is_judged_in_a_turn_of_the_loop(self) -> None:
+        """In order; others of the loop come in between."""
+        turns = PollTurns(lambda: 0.0)
+        order: list[str] = []
+
+        async def judge(name: str) -> None:
+            await turns.take()
+            order.append(name)
+
+        async def scrape() -> None:
+            for _ in range(3):
+                await asyncio.sleep(0)
+                order.append("-")
+
+        await asyncio.gather(*map(judge, "abc"), scrape())
+        assert "".join(order).replace("-", "") == "abc"
+        assert "".join(order).index("-") < 2
+
+    async def test_a_poll_that_was_cancelled_does_not_keep_its_turn(self) -> None:
+        turns = PollTurns(lambda: 0.0)
+        await turns.take()
+        waiting = [asyncio.ensure_future(turns.take()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.wait_for(waiting[2], 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.wait_for(turns.take(), 1)
+
+    async def test_a_stale_result_has_preference(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """With too many that wait a poll is left out, which is logged once."""
+        turns = PollTurns(lambda: 7.0)
+        waiting = [asyncio.ensure_future(turns.take()) for _ in range(MAX_WAITING + 1)]
+        await asyncio.sleep(0)
+        assert not turns.has_room(stale=False)
+        assert turns.has_room(stale=True)
+        for _ in range(3):
+            turns.leave_out()
+        assert [line.getMessage() for line in caplog.records] == ["polls are left out"]
+        await asyncio.gather(*waiting)
+        assert turns.has_room(stale=False)
+
+
+class _Answered:
+    """A client whose server has answered."""
+
+    identity = ()
+    timeout = 1.0
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def release(self) -> None:
+        pass
+
+    async def fetch(self) -> UpstreamResponse:
+        return UpstreamResponse(self._body, "text/plain")
+
+    async def version(self, _seconds: float) -> str:
+        return ""
+
+    def mask(self, text: str) -> str:
+        return text
+
+    async def close(self) -> None:
+        pass
+
+
+def reading(engines: int = 1, latencies: Latencies | None = None) -> Reading:
+    engine = EngineReading(EngineKey("m", "0"), counters(9, [3] * 5))
+    return Reading("vllm-v1", (replace(engine, latencies=latencies),) * engines)
+
+
+class TestMemory:
+    def test_what_an_engine_takes(self) -> None:
+        """As measured with 61 samples: 68 kB, and 173 kB with latencies."""
+        histogram = Histogram((1.0,) * 20, (1.0,) * 20, 1.0, 1.0)
+        timed = Latencies(histogram, histogram, histogram)
+        assert kept_bytes(reading(), 61) / 68e3 == pytest.approx(1, abs=0.25)
+        assert kept_bytes(reading(2, timed), 61) / 346e3 == pytest.approx(1, abs=0.4)
+
+    def test_servers_share_a_limit(self) -> None:
+        memory = KeptMemory(BASE + 100 * MIB)
+        assert memory.keep("a", 60 * MIB)
+        assert not memory.keep("b", 60 * MIB)
+        assert memory.keep("a", 40 * MIB)
+        assert memory.keep("b", 60 * MIB)
+        assert not memory.keep("b", 61 * MIB)
+        memory.forget("a")
+        assert memory.keep("b", 100 * MIB)
+
+    @pytest.mark.parametrize(
+        ("groups", "files", "limit"),
+        [
+            ("", {"memory.max": "134217728\n"}, 128 * MIB),
+            ("0::/a/b\n", {"memory.max": "max", "a/b/memory.max": "9"}, 9),
+            (
+                "7:x:/\n4:memory:/a\n",
+                {
+                    "memory/memory.limit_in_bytes": "9223372036854771712",
+                    "memory/a/memory.limit_in_bytes": "8",
+                },
+                8,
+            ),
+        ],
+        ids=["container", "host", "version 1"],
+    )
+    def test_the_limit_of_the_container(
+        self, tmp_path: Path, groups: str, files: dict[str, str], limit: int
+    ) -> None:
+        (tmp_path / "groups").write_text(groups)
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        assert memory_limit(tmp_path / "groups", tmp_path) == limit
+
+    def test_without_a_limit_it_is_that_of_the_machine(self, tmp_path: Path) -> None:
+        assert memory_limit(tmp_path / "none", tmp_path) > 128 * MIB
+
+
+async def test_a_poll_beyond_it_is_refused() -> None:
+    """With the reason; what is kept of other servers stays."""
+    memory = KeptMemory(0)
+    assert memory.keep("other", 15 * MIB)
+    upstream = _Answered(vllm(engines=20))
+    poller = Poller(
+        "t",
+        upstream,  # type: ignore[arg-type]
+        Settings(),
+        5.0,
+        patience=math.inf,
+        clock=lambda: 0.0,
+        wall=lambda: 0.0,
+        memory=memory,
+    )
+    await poller.poll()
+    assert poller.latest.failure is not None
+    assert poller.latest.failure.reason == "too_large"
+    assert "20 engines" in poller.latest.failure.message
+    memory.forget("other")
+    await poller.poll()
+    assert poller.latest.up
