@@ -426,6 +426,12 @@ def test_without_an_exporter_monitoring_is_not_broken(worlds: Worlds) -> None:
 
 
 @full
+def test_after_the_last_request_no_engine_becomes_an_outlier(worlds: Worlds) -> None:
+    """One accepted half of what the other did, for less than half an hour."""
+    assert worlds["idle"].shown["overview: Firing alerts"].empty
+
+
+@full
 def test_the_lite_board_needs_neither_exporter_nor_rules(worlds: Worlds) -> None:
     """Without a latency below the first bucket, of which only the mean is drawn."""
     for name in ("no-exporter", "healthy"):
