@@ -104,11 +104,16 @@ def models_table(
         ],
         hidden=links.CHOSEN,
         overrides=[
-            named("Verdict", custom__width=300, **filled(verdict.verdict_mappings())),
-            named("Do", custom__width=188, mappings=verdict.todo_mappings()),
+            named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
+            named(
+                "Do",
+                custom__width=180,
+                custom__cellOptions=WRAPPED,
+                mappings=verdict.todo_mappings(),
+            ),
             named(
                 "Why",
-                custom__width=192,
+                custom__width=165,
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),
