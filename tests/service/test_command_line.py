@@ -147,7 +147,6 @@ def test_help() -> None:
 LATE = (
     "bcrypt",
     "difflib",
-    "httptools",
     "jinja2",
     "markupsafe",
     "yaml",

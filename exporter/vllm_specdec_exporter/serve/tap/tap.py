@@ -21,14 +21,18 @@ from ...per_request.observation import Observation
 from ...per_request.summary import TapResult
 from ...runtime import logs
 from ...settings.request_options import TapConfig
-from ...upstream.connection import ReloadedTLS, UpstreamConfig, UpstreamTLS, client_tls
+from ...upstream.connection import (
+    NEXT_ADDRESS_SECONDS,
+    ReloadedTLS,
+    UpstreamConfig,
+    UpstreamTLS,
+    client_tls,
+)
 from ...upstream.discovery import Resolver
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, UpstreamError, connection_error
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
-#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
-_NEXT_ADDRESS_SECONDS = 0.25
 #: Descriptors beside connections: files, sockets of polls, the event loop's.
 _OTHER_FILES = 64
 #: Interval at which a shutdown checks the open connections, in seconds.
@@ -170,7 +174,7 @@ class Tap:
             name = self.config.server_name or host
         connected = await start_connection(
             await self._resolver.addresses(host, port),
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
         )
         try:
             # With a socket of ours: asyncio would resolve the name in a thread that
