@@ -80,7 +80,7 @@ def _of_models() -> str:
     gone = f"max by ({s.MODEL}) ({_SEEN} * on ({address}) group_left () {answers}) == 0"
     alone = (
         f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or "
-        "sglang:spec_verify_calls_total)"
+        "«sglang»spec_verify_calls_total{})"
     )
     return (
         f"{gone}\n"
@@ -130,17 +130,15 @@ def _unwatched() -> str:
     unknown while drafts are trees, or K differs.
     """
     accepted, drafted, drafts = (
-        f"sum by ({s.MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
+        f"sum by ({s.MODEL}) (increase(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
         for name in ("accepted_tokens", "draft_tokens", "drafts")
     )
     calls, generated, requests = (
-        f"sum by ({s.MODEL}) (rate(sglang:{name}_total[5m]))"
+        f"sum by ({s.MODEL}) (increase(«sglang»{name}_total{{}}[5m]))"
         for name in ("spec_verify_calls", "generation_tokens", "num_requests")
     )
-    steps, tokens = (
-        f"sglang:spec_num_{name}[5m]" for name in ("steps", "draft_tokens")
-    )
-    k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
+    steps = "min_over_time(«sglang»spec_num_steps{}[5m])"
+    k = f"{steps} == max_over_time(«sglang»spec_num_draft_tokens{{}}[5m]) - 1"
     same_k = f"(min by ({s.MODEL}) ({k}) == max by ({s.MODEL}) ({k}))"
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
     ratios = s.labelled(
@@ -180,14 +178,14 @@ def _time_per_output_token() -> str:
     parts = (
         ("«vllm»request_decode_time_seconds_sum", "«vllm»generation_tokens_total"),
         (
-            f"sglang:request_time_per_output_token_seconds_{part}"
+            f"«sglang»request_time_per_output_token_seconds_{part}"
             for part in ("sum", "count")
         ),
     )
     ratios = (
         " / ".join((spent, f"({made} > 0)"))
         for spent, made in (
-            [f"sum by ({s.MODEL}) (rate({name}{{}}[5m]))" for name in pair]
+            [f"sum by ({s.MODEL}) (increase({name}{{}}[5m]))" for name in pair]
             for pair in parts
         )
     )

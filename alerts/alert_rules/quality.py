@@ -95,9 +95,7 @@ def _poor() -> Alert:
         expr=(
             f"count by ({s.MODEL}) ({_POOR})\n"
             f"unless {s.PAYS}\n"
-            f"unless on ({s.MODEL}) max_over_time("
-            'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", '
-            'alertstate="firing"}[6d] offset 12h)'
+            f"unless on ({s.MODEL}) {s.told('VLLMSpecDecodeAcceptanceLow')}"
         ),
         hold="15m",
         keep="1h",
@@ -281,7 +279,8 @@ def _outlier() -> Alert:
         ),
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with "
-            "the others'; drain and restart it."
+            "the others'. If they are the same, drain and restart it; if it is a "
+            "canary, stop the rollout; the last pod of an old version goes by itself."
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
         threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below")

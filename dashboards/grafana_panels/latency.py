@@ -28,7 +28,7 @@ from .promql import (
 from .promql import summed_rate as of_any
 from .vllm import UNSEEN, mean, quantile, summed_rate
 
-_SGLANG = "sglang:request_time_per_output_token_seconds"
+_SGLANG = "«sglang»request_time_per_output_token_seconds"
 RUNNING = metric("requests_running")
 UNREPORTED = "no exporter, or not reported"
 _RIGHT = {

@@ -5,6 +5,7 @@ configuration.
 import itertools
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +26,27 @@ Alert = dict[str, Any]
 Scenario = list[Alert]
 
 
-def server(folder: Path) -> AlertmanagerServer:
+def server(folder: Path, program: str) -> AlertmanagerServer:
     """An Alertmanager with the committed configuration, that sends nothing while the
     test runs.
     """
     times = {"group_wait": "1h", "group_interval": "1h", "repeat_interval": "2h"}
-    return AlertmanagerServer(test_config(Addresses(folder), **times))
+    return AlertmanagerServer(test_config(Addresses(folder), **times), program=program)
 
 
 @pytest.fixture(scope="module")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AlertmanagerServer]:
+def manager(
+    tmp_path_factory: pytest.TempPathFactory, program: str
+) -> Iterator[AlertmanagerServer]:
     """One for alerts that have clusters of their own."""
-    with server(tmp_path_factory.mktemp("manager")) as running:
+    with server(tmp_path_factory.mktemp("manager"), program) as running:
         yield running
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[AlertmanagerServer]:
+def empty(tmp_path: Path, program: str) -> Iterator[AlertmanagerServer]:
     """One in which nothing fires yet, for alerts without a cluster."""
-    with server(tmp_path) as running:
+    with server(tmp_path, program) as running:
         yield running
 
 
@@ -54,6 +57,13 @@ def silenced(manager: AlertmanagerServer, *alerts: Alert) -> list[bool]:
     all before it were read. The states are asked for anew then, for an answer is put
     together while sources are still read.
     """
+    _post_and_wait(manager, *alerts)
+    states = _states(manager)
+    return [states[_labels(fired)] for fired in alerts]
+
+
+def _post_and_wait(manager: AlertmanagerServer, *alerts: Alert) -> None:
+    """Let alerts begin or end, and wait until their inhibitions are read."""
     last = f"barrier-{time.monotonic_ns()}"
     barrier = [
         alert(rule(name, level="model"), model_name=last)
@@ -61,8 +71,6 @@ def silenced(manager: AlertmanagerServer, *alerts: Alert) -> list[bool]:
     ]
     manager.post(*alerts, *barrier)
     eventually(lambda: _states(manager, f'model_name="{last}"')[_labels(barrier[1])])
-    states = _states(manager)
-    return [states[_labels(fired)] for fired in alerts]
 
 
 def _states(
@@ -190,6 +198,49 @@ def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
     assert f"{PREFIX}Watchdog" in names
     assert f"{PREFIX}Watchdog" not in quiet
     assert sum(states) > 10
+
+
+# --- of several sources, one ends
+
+
+def test_the_end_of_one_source_sends_nothing_that_another_silences(
+    manager: AlertmanagerServer,
+) -> None:
+    """For each two alerts of the bundle that silence a third: whichever came last ends,
+    and the third stays silent.
+
+    Alertmanager 0.33 remembers one source for each inhibition and set of equal labels.
+    """
+    by_title = {each.title: each for each in RULES}
+    sources: dict[str, list[str]] = {}
+    for source, target in golden_pairs():
+        sources.setdefault(target, []).append(source)
+    cases = [
+        (ends, stays, target)
+        for target, silencing in sources.items()
+        for ends, stays in itertools.permutations(silencing, 2)
+    ]
+    quiet = []
+    first = []
+    last = []
+    for number, (ends, stays, target) in enumerate(cases):
+        cluster = f"ends-{number}"
+        quiet.append(alert(by_title[target], cluster=cluster))
+        first.append(alert(by_title[stays], cluster=cluster))
+        last.append(alert(by_title[ends], cluster=cluster))
+    assert all(silenced(manager, *quiet, *first, *last)[: len(quiet)])
+    begun = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    ended = datetime.now(UTC).isoformat()
+    _post_and_wait(
+        manager, *({**fired, "startsAt": begun, "endsAt": ended} for fired in last)
+    )
+    states = _states(manager)
+    sent = [
+        case
+        for case, fired in zip(cases, quiet, strict=True)
+        if not states[_labels(fired)]
+    ]
+    assert sent == []
 
 
 # --- scenarios

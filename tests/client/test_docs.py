@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -179,3 +180,21 @@ class TestLiteLLM:
             kwargs={}, response_obj=SimpleNamespace(), start_time=None, end_time=None
         )
         assert "the request is not counted: " in caplog.text
+
+    def test_a_call_is_pushed_once(self, hook: Any, collector: Collector) -> None:
+        """LiteLLM calls back twice for some, with one id, from two threads; ids are
+        kept up to a limit.
+        """
+        answer = SimpleNamespace(model="m")
+        calls = [f"call-{number}" for number in range(10)]
+        with ThreadPoolExecutor(4) as threads:
+            for call in calls * 2:
+                kwargs = {"litellm_call_id": call, "call_type": "text_completion"}
+                threads.submit(hook.log_success_event, kwargs, answer, None, None)
+        assert len(pushed(collector, 10)) == 10
+        for number in range(20_000):
+            assert hook.is_new(f"later-{number}")
+        assert len(hook.pushed) == 10_000
+        assert hook.is_new("call-0")
+        assert hook.is_new(None)
+        assert hook.is_new(None)

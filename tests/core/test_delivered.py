@@ -17,7 +17,10 @@ from support.builders import counters, increase, processed, torn_lives
 from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.profiles import BUILTIN
+from vllm_specdec_exporter.economics.cost import DraftCost
+from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings, deployed
+from vllm_specdec_exporter.economics.speculative_config import Speculation
+from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import (
     EngineKey,
     EngineReading,
@@ -220,7 +223,116 @@ class TestBatchSize:
         assert measures.batch_size_high == 1.7
 
 
-def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResult:
+class TestDraftingAhead:
+    """In each step vLLM makes the drafts of the next one, so that an answer has one
+    drafting more than verified drafts.
+    """
+
+    @pytest.mark.parametrize("tokens", [2, 4, 8, 200])
+    def test_the_drafting_that_no_step_verifies_takes_its_time(
+        self, tokens: int
+    ) -> None:
+        (name,) = [name for name in REAL if name.startswith(f"draft model, {tokens} ")]
+        happened = replace(REAL[name][0], batch_size=2.0)
+        profile = replace(BUILTIN["eagle"], drafts_ahead=True)
+        measures = derive("5m", happened, profile)
+        speedup = measures.estimate.of_all_tokens(measures.coverage_ratio)
+        plain, with_drafter = profile.step_times(6, 2.0)
+        _, without_drafter = replace(profile, draft=DraftCost()).step_times(6, 2.0)
+        drafting = (with_drafter - without_drafter) / plain
+        plain_steps = happened.first_tokens * (1 + drafting)  # type: ignore[operator]
+        plain_steps += happened.drafts * with_drafter / plain  # type: ignore[operator]
+        assert speedup is not None
+        assert speedup.value == pytest.approx(happened.generation_tokens / plain_steps)  # type: ignore[operator]
+
+    def test_only_of_an_engine_that_drafts_ahead_by_a_model(self) -> None:
+        """A lookup takes no time, and SGLang drafts before it verifies."""
+
+        def ahead(dialect: str, method: str, profile: str) -> bool:
+            costs = CostSettings(BUILTIN[profile])
+            speculation = Speculation(configured=True, method=method)
+            return deployed(costs, speculation, "m", dialect).drafts_ahead
+
+        assert ahead("vllm-v1", "eagle", "eagle")
+        assert ahead("aphrodite", "", "unknown")
+        assert not ahead("vllm-v1", "ngram", "ngram")
+        assert not ahead("vllm-v1", "", "ngram")
+        assert not ahead("sglang", "eagle", "eagle")
+
+    def test_first_tokens_that_are_not_counted_cost_nothing(self) -> None:
+        happened = replace(REAL["draft model, 4 tokens"][0], batch_size=2.0)
+        profile = replace(BUILTIN["eagle"], drafts_ahead=True)
+        uncounted = derive("5m", replace(happened, first_tokens=None), profile)
+        assert uncounted.estimate.undrafted_cost == 1.0
+
+    def test_answers_of_four_tokens_are_no_gain(self) -> None:
+        """Said "beneficial 1.28", took 1.27 times the processor time."""
+        happened, _ = REAL["draft model, 4 tokens"]
+        result = poll(settings_for(BUILTIN["eagle"], "eagle", 6), happened)
+        assert result.payoff.verdict is PayoffVerdict.UNKNOWN
+        assert result.payoff.speedup_low is not None
+        assert result.payoff.speedup_low < 1
+
+
+class TestStopStrings:
+    """A real vLLM, K=6: 60 answers that a stop string ends, of 509 tokens by their
+    usage. 707 were generated; none was cut off by the engine.
+    """
+
+    happened = replace(
+        answers(112, [102, 94, 91, 87, 83, 80], 707, 60, 112), batch_size=2.0
+    )
+
+    def test_what_may_lie_behind_them_is_in_the_interval(self) -> None:
+        profile = BUILTIN["eagle"]
+        stopped = derive("5m", replace(self.happened, stopped_requests=60.0), profile)
+        limited = derive("5m", replace(self.happened, stopped_requests=0.0), profile)
+        assert stopped.mean_acceptance_length == limited.mean_acceptance_length
+        told = (509 - 60) / 112
+        low = stopped.estimate.speedup_low
+        assert low is not None
+        assert low <= told / profile.step_cost(6, 2.0)
+        assert low < 0.7 * limited.estimate.speedup_low  # type: ignore[operator]
+        assert stopped.estimate.speedup_high == limited.estimate.speedup_high
+
+    def test_what_the_engine_cut_off_lies_behind_none(self) -> None:
+        """An end-of-sequence token ends an answer in the engine, which counts no token
+        behind it.
+        """
+        happened, _ = REAL["draft model, 2 tokens"]
+        happened = replace(happened, batch_size=2.0)
+        profile = BUILTIN["eagle"]
+        stopped = derive("5m", replace(happened, stopped_requests=422.0), profile)
+        assert stopped.estimate == derive("5m", happened, profile).estimate
+
+    def test_of_long_answers_it_is_next_to_nothing(self) -> None:
+        happened, _ = REAL["draft model, 200 tokens: little is cut off"]
+        happened = replace(happened, batch_size=2.0)
+        profile = BUILTIN["eagle"]
+        stopped = derive("5m", replace(happened, stopped_requests=65.0), profile)
+        low = derive("5m", happened, profile).estimate.speedup_low
+        assert stopped.estimate.speedup_low == pytest.approx(low, rel=0.02)
+
+    def test_the_reason_is_read(self) -> None:
+        """By vLLM's label; requests that ended otherwise are none."""
+        lines = [
+            'vllm:spec_decode_num_drafts_total{engine="0"} 5',
+            *(
+                f'vllm:request_success_total{{engine="0",finished_reason="{reason}"}} 7'
+                for reason in ("stop", "length", "abort")
+            ),
+        ]
+        (engine,) = read("\n".join(lines).encode() + b"\n").engines
+        assert engine.steps.stopped_requests == 7
+
+
+def poll(
+    settings: Any,
+    happened: Delta,
+    *,
+    running: float = 2.0,
+    prompt_tokens: float = 1000.0,
+) -> EngineResult:
     """What is published after one judged window of this traffic."""
     window = settings.judged.seconds
     begun = counters(
@@ -237,7 +349,7 @@ def poll(settings: Any, happened: Delta, *, running: float = 2.0) -> EngineResul
     steps = Steps(
         step_seconds=0.018 * (happened.decode_steps or 0.0),
         step_observations=happened.decode_steps,
-        prompt_tokens=1000.0,
+        prompt_tokens=prompt_tokens,
         requests=happened.first_tokens,
     )
     nothing = Steps(
@@ -264,6 +376,19 @@ class TestVerdict:
         named = [name_of(finding.text) for finding in result.findings]
         assert "finding.undelivered.text" in named
 
+    @pytest.mark.parametrize("edge", [0, 1, 2])
+    def test_nothing_delivered_is_a_loss_whatever_drafts_cost(self, edge: int) -> None:
+        """As where nothing was accepted. Answers that a window cuts in two are no gain:
+        their first tokens lie before it.
+        """
+        happened = answers(422, [376, 331, 302, 291, 278, 262], 844 + edge, 422, 422)
+        result = poll(settings_for(BUILTIN["ngram"], "ngram", 6), happened)
+        assert result.payoff.verdict is PayoffVerdict.HARMFUL
+        assert result.payoff.speedup_high is not None
+        assert result.payoff.speedup_high <= 1.0
+        first = result.payoff.reasons[0]
+        assert name_of(first) == "payoff.gives_nothing"
+
     def test_no_larger_k_is_advised_where_answers_end(self) -> None:
         """By the counters, drafts of K=6 are accepted to 4.2 tokens."""
         settings = settings_for(BUILTIN["eagle"], "eagle", 6)
@@ -273,6 +398,29 @@ class TestVerdict:
         assert advice.num_speculative_tokens is not None
         assert 1 <= advice.num_speculative_tokens <= 2
 
+    def test_advice_and_payoff_hold_prompts_against_the_same_speedup(self) -> None:
+        """What prompts take within steps is no gain of any K: "K=7 runs 2.61 times as
+        fast" stood beside a payoff of 1.51.
+        """
+        settings = load(
+            {
+                "spec.config": '{"method": "eagle3", "num_speculative_tokens": 3}',
+                "cost.hardware": "h100",
+                "cost.model": "8B",
+            },
+            {},
+        ).settings
+        happened = answers(30_000, [20_000, 12_000, 7_000], 69_500, 500, 30_000)
+        result = poll(settings, happened, running=16.0, prompt_tokens=2e6)
+        judged = result.windows[-1]
+        options = {
+            option.num_speculative_tokens: option.speedup
+            for option in result.advice.options
+        }
+        assert options[3] == pytest.approx(judged.estimate.speedup)
+        assert options[3] < judged.mean_acceptance_length / judged.estimate.step_cost
+        assert options[0] == 1.0
+
     def test_requests_of_one_token_are_idle_whatever_pads_them(self) -> None:
         """612 drafts in 616 requests: by the counters, the drafter does not fit."""
         happened = answers(612, [0, 0, 0, 0], 616, 616, 0)
@@ -280,6 +428,18 @@ class TestVerdict:
         assert result.activity.state is ActivityState.IDLE
         assert name_of(result.activity.reason) == "activity.first_tokens_only"
         assert result.payoff.verdict is None
+
+    @pytest.mark.parametrize(
+        ("behind", "reason"),
+        [(0, "first_tokens_only"), (60, "first_tokens_mostly"), (80, "bypassed")],
+    )
+    def test_a_prefill_node_is_idle_whatever_probes_it(
+        self, behind: float, reason: str
+    ) -> None:
+        """Probes and warm-up requests get whole answers, and nothing is drafted."""
+        happened = answers(0, [0, 0, 0, 0], 616 + behind, 616, behind)
+        result = poll(settings_for(BUILTIN["eagle"], "eagle", 4), happened)
+        assert name_of(result.activity.reason) == f"activity.{reason}"
 
     def test_padding_is_no_sample(self) -> None:
         """Of 612 drafts at most the 40 with a step of their own can be judged."""

@@ -13,6 +13,7 @@ import pytest
 
 from alerts.lint import read_bundle, records
 from alerts.lint.bundle import RATES, nodes, selector_name
+from alerts.lint.series import SPELLINGS
 from alerts.promtool import History, verify
 from alerts.promtool import Query as Asked
 from alerts.world import MODEL, Phase, World, idle
@@ -100,11 +101,19 @@ def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
     assert short == set()
 
 
+def _spelled_once(expr: str) -> str:
+    """Return a query without the other spellings of a series, which find nothing."""
+    others = "|".join(chain.from_iterable(prefixes[1:] for prefixes in SPELLINGS))
+    braces = r'\{(?:[^"}]|"[^"]*")*\}'
+    return re.sub(rf" or (\w+\()?({others})\w+{braces}(\[[^]]*\]\))?", "", expr)
+
+
 def test_no_query_is_a_burden() -> None:
     """A subquery is evaluated for a whole range at each point: over time, rules record
     such things.
     """
-    assert [query for query in QUERIES if len(query.expr) > MAX_QUERY] == []
+    long = [query for query in QUERIES if len(_spelled_once(query.expr)) > MAX_QUERY]
+    assert long == []
     for name, panel in named_panels().items():
         for target in panel.get("targets", ()):
             subqueries = nodes(tree(target["expr"]), promql.SubqueryExpr)

@@ -365,7 +365,8 @@ class TestDeployed:
         )
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
-        assert self.profile("m") == replace(BUILTIN["eagle3"], lacking="--cost.model")
+        generic = replace(BUILTIN["eagle3"], drafts_ahead=True)
+        assert self.profile("m") == replace(generic, lacking="--cost.model")
         assert (
             self.profile("m", "8B", method="draft_model", draft_model="some/draft").name
             == "eagle3"

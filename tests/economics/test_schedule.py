@@ -182,11 +182,21 @@ def test_gaps_order_and_the_largest_k_are_as_vllm_has_them(
     assert speculation.scheduled_k_of(3, 4) == scheduled.get(4, scheduled[1])
 
 
+def test_numbers_are_read_as_vllm_reads_them() -> None:
+    """Its configuration takes "64" and 64.0 for 64."""
+    assert parse_schedule([[1.0, "64", 3], [65, 512.0, "0"]]) == parse_schedule(
+        [[1, 64, 3], [65, 512, 0]]
+    )
+
+
 def test_what_vllm_could_not_take_either_is_refused_and_the_key_is_named() -> None:
     from_to = "rows go from a first to a last batch size"
     for rows, message in (
         (3, "is a list of rows [first batch size, last batch size, K]"),
+        ([], "is a list of rows"),
         ([[1, 64]], "is a list of rows"),
+        ([[1, 64, 3, 65, 512]], "is a list of rows"),
+        ([[1, 2**40, 3]], "is a list of rows"),
         ([[1, 64, 3.5]], "is a list of rows"),
         ([[1, 64, True]], "is a list of rows"),
         ([[0, 64, 3]], f"{from_to}, from 1 up"),

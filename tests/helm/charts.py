@@ -156,13 +156,25 @@ def render_helm3(
 ) -> list[Json]:
     """Return the objects that Helm 3 renders."""
     options = f"--namespace {namespace} --kube-version {KUBE_VERSION} --values -"
-    done = subprocess.run(
-        (helm3(), "template", release, CHART, *options.split()),
-        input=json.dumps(values or {}),
+    done = _run_helm3(values or {}, release, *options.split())
+    if done.returncode != 0:
+        raise RenderError(re.sub(r"(?m)^WARNING: .*\n", "", done.stderr).strip())
+    return documents(done.stdout)
+
+
+def helm3_says(values: Json) -> str:
+    """Return what Helm 3 writes to standard error."""
+    options = f"--kube-version {KUBE_VERSION} --values -"
+    return _run_helm3(values, RELEASE, *options.split()).stderr
+
+
+def _run_helm3(
+    values: Json, release: str, *options: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (helm3(), "template", release, CHART, *options),
+        input=json.dumps(values),
         capture_output=True,
         text=True,
         timeout=300,
     )
-    if done.returncode != 0:
-        raise RenderError(re.sub(r"(?m)^WARNING: .*\n", "", done.stderr).strip())
-    return documents(done.stdout)

@@ -4,7 +4,9 @@ chart has for it.
 
 import json
 import re
+import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from .value_cases import (
     at,
     merged,
     nested,
+    on,
     value_at,
 )
 
@@ -42,7 +45,7 @@ def test_the_usual_names_of_other_charts_are_known() -> None:
         "selfMonitor",
     }
     assert usual < set(map(".".join, REMEDIES))
-    assert len(REMEDIES) <= 20
+    assert len(REMEDIES) <= 24
 
 
 @pytest.mark.parametrize("path", REMEDIES, ids=".".join)
@@ -86,7 +89,7 @@ def test_null_leaves_any_value_out(base: dict[str, Any]) -> None:
 
 def test_null_is_refused_where_there_is_no_empty_value() -> None:
     """By the name of the value, as Helm removes it before the schema sees it."""
-    assert {("exporter", "port"), ("tap", "tls"), ("image", "pullPolicy")} < REQUIRED
+    assert {("exporter", "port"), ("tap", "port"), ("image", "pullPolicy")} < REQUIRED
     for path in REQUIRED:
         missing = f"missing propert.*'{path[-1]}'"
         assert re.search(missing, refusal(nested(path, None))), path
@@ -145,3 +148,36 @@ def test_a_cluster_without_the_policy_is_refused() -> None:
     """With a message that names the value."""
     refused = template_for("1.35.0").stderr
     assert "injection.enabled needs MutatingAdmissionPolicy" in refused
+
+
+def test_two_aliases_in_one_parent_make_two_sets_of_names(tmp_path: Path) -> None:
+    """An alias stands in the names; without one they are those of the chart."""
+    parent = tmp_path / "parent"
+    (parent / "charts").mkdir(parents=True)
+    shutil.copytree(CHART, parent / "charts" / CHART.name)
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["version"]
+    uses: list[dict[str, str]] = [
+        {"name": CHART.name, "version": version, **alias}
+        for alias in ({}, {"alias": "chat"}, {"alias": "code"})
+    ]
+    (parent / "Chart.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v2",
+                "name": "parent",
+                "version": "1.0.0",
+                "dependencies": uses,
+            }
+        )
+    )
+    enabled = on("dashboards", "prometheusRule")
+    (parent / "values.yaml").write_text(
+        yaml.safe_dump(dict.fromkeys((CHART.name, "chat", "code"), enabled))
+    )
+    names = [
+        (obj["kind"], obj["metadata"]["name"])
+        for obj in render(chart=parent, release="r")
+    ]
+    assert len(names) == len(set(names)) > 30
+    for board in (f"r-{CHART.name}-overview", "r-chat-overview", "r-code-overview"):
+        assert ("ConfigMap", board) in names

@@ -110,7 +110,6 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "port": 8080,
         "upstream": "http://127.0.0.1:8001",
         "drainTimeout": "1m",
-        "tls": {"existingSecret": "certificate"},
     }
     container, volumes = named_templates(
         {**IMAGE, "tap": tap, "push": {"existingSecret": "gateway"}}
@@ -119,8 +118,6 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "--tap.listen-address=:8080",
         "--tap.upstream=http://127.0.0.1:8001",
         "--tap.drain-timeout=1m",
-        "--tap.cert-file=/etc/vllm-specdec-exporter/tap/tls.crt",
-        "--tap.key-file=/etc/vllm-specdec-exporter/tap/tls.key",
         "--push.bearer-token-file=/etc/vllm-specdec-exporter/push/token",
     ]
     assert container["ports"][1] == {
@@ -130,12 +127,9 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
     }
     folder = "/etc/vllm-specdec-exporter"
     assert container["volumeMounts"] == [
-        {"name": "specdec-tap-tls", "mountPath": f"{folder}/tap", "readOnly": True},
         {"name": "specdec-push", "mountPath": f"{folder}/push", "readOnly": True},
     ]
-    certificate = {"secretName": "certificate", "optional": True}
     assert volumes == [
-        {"name": "specdec-tap-tls", "secret": certificate},
         {"name": "specdec-push", "secret": {"secretName": "gateway", "optional": True}},
     ]
 
@@ -224,25 +218,32 @@ WEB_VOLUME = {
     [
         ({}, "http", "httpGet", []),
         ({"existingSecret": "web"}, "http", "httpGet", [WEB_VOLUME]),
+        ({"existingSecret": "web", "tls": True}, "https", "httpGet", [WEB_VOLUME]),
         (
-            {"existingSecret": "web", "tls": True},
+            {"existingSecret": "web", "clientCertificates": True},
             "https",
             "tcpSocket",
             [WEB_VOLUME],
         ),
     ],
-    ids=["none", "password", "tls"],
+    ids=["none", "password", "tls", "client certificates"],
 )
 def test_tls_changes_probes_and_monitors_together(
     web: Json, scheme: str, way: str, volumes: list[Any]
 ) -> None:
-    """With TLS the kubelet only looks whether the port is open: it has no client
-    certificate.
+    """The kubelet checks no certificate; where it needs one, it only looks whether the
+    port is open, as at a sidecar, which stands by without TLS until its Secret is
+    there.
     """
     objects = kinds(STANDALONE, on("serviceMonitor"), {"webConfig": web})
     pod = objects["Deployment"]["spec"]["template"]["spec"]
-    assert way in pod["containers"][0]["livenessProbe"]
-    assert way in pod["containers"][0]["readinessProbe"]
+    for name in ("livenessProbe", "readinessProbe"):
+        probe = pod["containers"][0][name]
+        assert way in probe
+        assert probe[way].get("scheme", scheme.upper()) == scheme.upper()
+    sidecar, _ = named_templates(merged(IMAGE, {"webConfig": web}))
+    beside = "httpGet" if scheme == "http" else "tcpSocket"
+    assert beside in sidecar["livenessProbe"]
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
     assert pod.get("volumes", []) == volumes
 

@@ -97,13 +97,6 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     copy = tmp_path / CHART.name
     shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("values.schema.json"))
     messages.append(("injection.labels is empty", refusal(WITHOUT_SCHEMA, chart=copy)))
-    linked = copy / "files/rules/recording.yml"
-    for content in ("../../../../alerts/rules/recording.yml", ""):
-        linked.write_text(content)  # as a checkout without symbolic links has it
-        # The library keeps charts by their path.
-        moved = copy.rename(f"{copy}-{len(content)}")
-        messages.append(("prometheusRule, dashboards and", refusal(RULES, chart=moved)))
-        moved.rename(copy)
 
     # Helm 4's library claims one version of Kubernetes; test_chart_conventions.py has
     # others.

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from history.world import DAY, STEP, Life, World, four, truth
+from history.world import ACCEPTED, DAY, STEP, Life, World, four, truth
 from vllm_specdec_exporter.commands.history.cells import BlockLength, Cells
 from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
@@ -340,6 +340,34 @@ def test_a_machine_that_changes_at_the_same_time_is_no_effect(gain: float) -> No
     )
 
 
+@pytest.mark.parametrize("machine", [0.9, 1.1])
+@pytest.mark.parametrize("scatter", [0.02, 0.1, 0.3])
+def test_a_machine_that_differs_by_a_tenth_is_no_effect(
+    machine: float, scatter: float
+) -> None:
+    """Whether the times of prefills show it for certain or not."""
+    named = 0
+    for seed in range(10):
+        chance = random.Random(seed)
+        sides = (Cells(), Cells())
+        for block in range(80):
+            speed = 1.0
+            if block >= 40:
+                speed = machine
+            finish(
+                sides[block >= 40],
+                block,
+                tokens=100.0,
+                seconds=math.exp(chance.gauss(0, 0.02)) / speed,
+                prefill=1e-4 * math.exp(chance.gauss(0, scatter)) / speed,
+            )
+        judged = judge_change(Compared(sides), 1, 0)
+        assert judged.speedup.holds(1), (seed, judged)
+        assert judged.effect == "no certain difference", (seed, judged)
+        named += bool(judged.other_changes)
+    assert named >= 5
+
+
 @pytest.mark.parametrize(
     ("new", "changes"),
     [
@@ -369,6 +397,26 @@ def test_another_configuration_of_the_cache_changed_too(
     assert judged.other_changes == changes
     effect = "not certain to be its effect" if changes else "helped"
     assert judged.effect == effect
+
+
+@pytest.mark.parametrize(("cached", "named"), [(0.95, True), (0.05, False)])
+def test_prompts_that_the_prefix_cache_had_changed_too(
+    cached: float, named: bool
+) -> None:
+    """A server that finds 95 % of its prompts has no prefills between its steps."""
+    world = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
+    for life, ratio in zip(world.lives, (0.0, cached), strict=True):
+        counts = world.counts[life]
+        counts["prefix_cache_queries"] = counts["prompt_tokens"]
+        counts["prefix_cache_hits"] = ratio * counts["prompt_tokens"]
+    past = history(world)
+    (comparison,) = past.comparisons
+    ratios = [each.prefix_cache_hit_ratio for each in past.configurations]
+    assert ratios == pytest.approx([0.0, cached])
+    assert bool(comparison.other_changes) is named
+    if named:
+        assert comparison.effect == "not certain to be its effect"
+        assert "from the prefix cache 0% to 95%" in words_of(past)
 
 
 @pytest.mark.parametrize("by_day", [-0.04, -0.02, 0.02, 0.04])
@@ -413,6 +461,18 @@ def test_a_shorter_block_is_advised_where_it_can_help() -> None:
     assert words[300.0].endswith("more time, or a shorter --block, such as 15m")
     assert words[0.0].endswith("needed of each: more time")
     assert words[3600.0].endswith("needed of each: more time")
+
+
+def test_the_length_is_what_answers_got_of_drafts() -> None:
+    """Tokens that are accepted behind the end of an answer count as accepted."""
+    life = Life("r0", 1, 2, 3)
+    world = World([Life("r0", 0, 1, 0), life], 1)
+    counts = world.counts[life]
+    counts["accepted_tokens"] = 3 * counts["drafts"]
+    drafting = history(world).configurations[1]
+    assert drafting.mean_acceptance_length == pytest.approx(
+        1 + sum(ACCEPTED[:3]), rel=1e-6
+    )
 
 
 def test_requests_near_a_change_are_counted_as_left_out() -> None:

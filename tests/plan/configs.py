@@ -25,6 +25,27 @@ OPT_125M = _CONFIGS["OPT_125M"]
 QWEN35_27B = _CONFIGS["QWEN35_27B"]
 GEMMA4_31B = _CONFIGS["GEMMA4_31B"]
 
+#: An EAGLE-3 head for Llama-3.1-8B as its own file describes it.
+EAGLE3 = {
+    **LLAMA_8B,
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "num_hidden_layers": 1,
+    "draft_vocab_size": 32_000,
+}
+#: The same as Speculators writes it.
+SPECULATORS = {
+    "architectures": ["Eagle3DraftModel"],
+    "speculators_model_type": "eagle3",
+    "draft_vocab_size": 32_000,
+    "target_hidden_size": None,
+    "torch_dtype": "bfloat16",
+    "transformer_layer_config": {
+        name: value
+        for name, value in {**LLAMA_8B, "num_hidden_layers": 1}.items()
+        if name not in ("architectures", "torch_dtype")
+    },
+}
+
 #: By name: the configuration, the parameters published, and those that a token passes
 #: through (billions).
 PUBLISHED: dict[str, tuple[dict[str, Any], int, float]] = {

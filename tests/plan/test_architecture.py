@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from plan.configs import (
     DEEPSEEK_V3,
+    EAGLE3,
     GEMMA3_12B,
     GEMMA4_31B,
     LLAMA_8B,
@@ -23,6 +24,7 @@ from plan.configs import (
     QWEN3_30B_MOE,
     QWEN35_27B,
     QWEN_7B,
+    SPECULATORS,
 )
 from support.builders import refusal
 from vllm_specdec_exporter.config.values import memory
@@ -158,6 +160,67 @@ def test_heads_have_the_sizes_of_their_papers() -> None:
     )
     assert count_mtp(read_architecture(DEEPSEEK_V3)) == pytest.approx(11.6e9, rel=0.01)
     assert count_mtp(small) == 0
+
+
+@pytest.mark.parametrize("document", [EAGLE3, SPECULATORS])
+def test_a_head_is_counted_by_its_own_shape(document: dict[str, Any]) -> None:
+    """Built without weights it has 243.3 M in its layer, 131.1 M in its output layer
+    and 50.3 M in its projection; vLLM takes the embeddings from the target.
+    """
+    head = read_architecture(document)
+    assert count_parameters(head) == pytest.approx(424.7e6, rel=0.001)
+    assert count_parameters(head) == count_eagle3(read_architecture(LLAMA_8B))
+    assert head.precision == PRECISIONS["bf16"]
+    assert head.kv_values_per_token() == 2 * 8 * 128
+
+
+def test_what_a_head_has_of_its_own_is_counted() -> None:
+    """A whole output layer, further layers, and embeddings of another hidden size than
+    the target's, from which its projection comes then.
+    """
+    shape = read_architecture(EAGLE3)
+
+    def more(**keys: int) -> int:
+        return count_parameters(read_architecture({**EAGLE3, **keys})) - (
+            count_parameters(shape)
+        )
+
+    assert more(draft_vocab_size=128_256) == (128_256 - 32_000) * 4096
+    assert more(num_hidden_layers=2) == pytest.approx(218e6, rel=0.001)
+    wider = 3 * (8192 - 4096) * 4096
+    assert more(target_hidden_size=8192) == wider + 128_256 * 4096
+
+
+def test_the_first_eagle_heads_look_like_a_llama_of_one_layer() -> None:
+    """By their file alone they are one, by the method they are a head."""
+    first = read_architecture({**LLAMA_8B, "num_hidden_layers": 1})
+    assert first.head is None
+    head = first.as_head("eagle")
+    assert count_parameters(head) == count_eagle(read_architecture(LLAMA_8B))
+    named = read_architecture(
+        {**LLAMA_8B, "num_hidden_layers": 1, "architectures": ["EagleLlamaModel"]}
+    )
+    assert count_parameters(named) == count_parameters(head)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            {**SPECULATORS, "speculators_model_type": "mtp"},
+            "speculators_model_type 'mtp': only eagle, eagle3 can be counted",
+        ),
+        (
+            {"speculators_model_type": "eagle3"},
+            "transformer_layer_config: a JSON object is expected",
+        ),
+    ],
+)
+def test_another_speculator_is_refused_by_its_type(
+    document: dict[str, Any], message: str
+) -> None:
+    """And one without layers by the key that is missing."""
+    assert message in refusal(ArchitectureError, read_architecture, document)
 
 
 def test_heads_of_a_mixture_of_experts_have_a_dense_mlp() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from plan import configs
-from plan.configs import LLAMA_70B
+from plan.configs import EAGLE3, LLAMA_70B
 from support.commands import Outcome, run_here, wrong_refusals
 from support.golden import golden_text
 from vllm_specdec_exporter.economics.profiles import deployed
@@ -201,6 +201,19 @@ def test_precisions_come_from_the_flag_then_from_the_file(
     )
 
 
+def test_a_head_given_by_its_file_weighs_as_the_estimate(
+    config: Callable[..., str],
+) -> None:
+    """Its embeddings are the target's: 0.85 GB of the KV budget, not 2.5."""
+    question = ("--target-config", config(configs.LLAMA_8B, "target.json"), "--gpu")
+    eagle3 = (*question, "h100", "--method", "eagle3")
+    given = document_of(*eagle3, "--draft-config", config(EAGLE3))
+    assert given["draft"]["weights_bytes"] == pytest.approx(0.8494e9, rel=0.001)
+    estimated = document_of(*eagle3)
+    assert given["memory"]["after"] == estimated["memory"]["after"]
+    assert given["speedup"] == estimated["speedup"]
+
+
 # --- bad usage: one line that names the option, the value and what is allowed
 
 
@@ -231,6 +244,26 @@ def test_a_quantization_that_is_not_understood_asks_for_the_precision(
     message = "quantization_config is not understood; give --target-precision"
     assert wrong_refusals("plan", [(arguments, message)]) == []
     assert plan(*arguments, "--target-precision", "int4").code == 0
+
+
+def test_a_head_is_no_draft_model_and_no_target(config: Callable[..., str]) -> None:
+    path = config(EAGLE3)
+    for arguments, message in (
+        (
+            ("--target-params", "8B", "--draft-config", path),
+            "--draft-config is a head of eagle3: add --method eagle3",
+        ),
+        (
+            ("--target-params", "8B", "--method", "eagle", "--draft-config", path),
+            "--draft-config is a head of eagle3: add --method eagle3",
+        ),
+        (
+            ("--target-config", path, "--method", "ngram"),
+            "--target-config is a head of eagle3, which drafts for a model",
+        ),
+    ):
+        refused = ((*arguments, *H200), message)
+        assert wrong_refusals("plan", [refused]) == []
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])

@@ -342,8 +342,8 @@ def test_every_method_can_be_planned_without_knowing_anything(method: str) -> No
         ("eagle3", "", {"model": "<draft model>"}),
         ("mtp", "", {}),
         ("suffix", "", {}),
-        ("ngram", "", {"prompt_lookup_max": 4}),
-        ("ngram_gpu", "", {"prompt_lookup_max": 4}),
+        ("ngram", "", {"prompt_lookup_min": 2, "prompt_lookup_max": 4}),
+        ("ngram_gpu", "", {"prompt_lookup_min": 2, "prompt_lookup_max": 4}),
     ],
 )
 def test_the_configuration_has_what_vllm_wants(

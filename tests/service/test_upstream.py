@@ -224,6 +224,16 @@ class TestRequest:
         error = await failure(server.url)
         assert str(error).endswith("give https:// in place of http://")
 
+    async def test_a_router_is_asked_for_one_model(self, server: FaultyServer) -> None:
+        """llama.cpp's, which answers for a model that its address names."""
+        server.behaviour = answer(
+            b'{"error":{"code":400,"message":"model name is missing from the request",'
+            b'"type":"invalid_request_error"}}',
+            "400 Bad Request",
+        )
+        error = await failure(server.url)
+        assert str(error).endswith("name one in the address, /metrics?model=NAME")
+
     async def test_headers(self, server: FaultyServer) -> None:
         """Headers of the configuration are sent, all of a name in order, and replace
         the client's own.

@@ -31,10 +31,11 @@ class AlertmanagerServer(Program):
         config: Json,
         *,
         external_url: str = "https://alertmanager.example.com",
+        program: str | None = None,
     ) -> None:
         super().__init__(
             [
-                find_program("prometheus-alertmanager", PACKAGE),
+                program or find_program("prometheus-alertmanager", PACKAGE),
                 "--config.file={folder}/alertmanager.yml",
                 "--storage.path={folder}/data",
                 "--web.listen-address={address}",

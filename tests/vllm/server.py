@@ -304,6 +304,7 @@ class Ask:
     choices: int = 1
     seed: int = 0
     max_tokens: int = 48
+    stop_strings: tuple[str, ...] = ()
 
     def body(self) -> bytes:
         """Return it as JSON."""
@@ -316,6 +317,8 @@ class Ask:
         }
         if self.temperature is not None:
             body["temperature"] = self.temperature
+        if self.stop_strings:
+            body["stop"] = self.stop_strings
         if self.choices != 1:
             body["n"] = self.choices
         if self.stream and self.include_usage:

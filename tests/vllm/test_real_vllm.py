@@ -12,6 +12,9 @@ import pytest
 
 from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.measures.delivered import delivered
+from vllm_specdec_exporter.measures.history import Sample, delta
 
 from .conftest import (
     COUNTERS,
@@ -34,7 +37,7 @@ from .conftest import (
     wait_until_up,
     watched,
 )
-from .server import LOG_INTERVAL, MODEL_NAME, Told, Truth, VllmServer, drive
+from .server import LOG_INTERVAL, MODEL_NAME, Told, Truth, VllmServer, drive, truth
 
 # A story is one fixture and takes up to a minute and a half, in the first test that
 # needs it.
@@ -356,6 +359,31 @@ def test_of_short_answers_only_what_they_received_counts(
         assert counted > 2
         assert scrape.value("speedup_interval", bound="high") <= 1.0
         assert scrape.one_hot("payoff") != ["beneficial"]
+
+
+def test_what_lies_behind_stop_strings_is_bounded(server: VllmServer) -> None:
+    """They are found behind the engine, which counts tokens that no answer has."""
+
+    def sample(time: float) -> Sample:
+        (engine,) = read(server.metrics().encode()).engines
+        return Sample(time, engine.counters, steps=engine.steps)
+
+    before = sample(0.0)
+    answers = drive(server, 120, concurrency=2, stop_strings=("e", "a"))
+    told = truth(answers).completion_tokens - len(answers)
+
+    def ended() -> bool:
+        """Tell whether the last requests are counted, a moment after their answers."""
+        increase = delta(before, sample(1.0))
+        stopped = increase.stopped_requests or 0.0
+        return increase.first_tokens == len(answers) and stopped > 0
+
+    eventually(ended)
+    counted = delta(before, sample(1.0))
+    gained = delivered(counted)
+    assert gained is not None
+    assert 0 < gained.tokens - told <= gained.behind_stops
+    assert gained.least_length < told / gained.drafts < gained.length
 
 
 # --- the counts and measures of every story with one engine ---

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from .sizes import Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.
@@ -22,6 +22,12 @@ _FULL = "full_attention"
 _SLIDING = "sliding_attention"
 _LINEAR = "linear_attention"
 _KINDS = (_FULL, _SLIDING, _LINEAR)
+#: Methods whose drafter is a head with decoder layers of its own.
+_EAGLE = "eagle"
+_EAGLE3 = "eagle3"
+_HEADS = (_EAGLE, _EAGLE3)
+#: Key of the method in the format of Speculators, which nests the layers.
+_SPECULATORS = "speculators_model_type"
 _MAX_LAYERS = 10_000  # the deepest published models have a few hundred layers
 
 
@@ -103,6 +109,15 @@ class Experts(Struct, frozen=True):
     layers: int = 0  # layers with experts; the others have a dense MLP
 
 
+class Head(Struct, frozen=True):
+    """What an EAGLE head has beside the layers of its configuration."""
+
+    method: str  # eagle or eagle3
+    #: Rows of an output layer of its own, 0 where the target's is used.
+    vocabulary: int = 0
+    target_hidden: int = 0  # hidden size of the target, 0 for the head's own
+
+
 class Architecture(Struct, frozen=True):
     """A decoder-only language model."""
 
@@ -134,6 +149,8 @@ class Architecture(Struct, frozen=True):
     #: Precision of the weights, ``None`` if the file does not have it.
     precision: Precision | None = None
     quantized: bool = False  # whether the weights are quantized
+    #: Of a drafter that reads the target's hidden states, else ``None``.
+    head: Head | None = None
 
     @property
     def family(self) -> Family:
@@ -185,6 +202,15 @@ class Architecture(Struct, frozen=True):
         """
         return self.linear.state_numbers * 4.0
 
+    def as_head(self, method: str) -> Architecture:
+        """Return a drafter of EAGLE as its head, also where its file does not say so:
+        the first ones published call themselves a Llama of one layer.
+        """
+        if self.head is not None or method not in _HEADS:
+            return self
+        vocabulary = self.vocabulary if method == _EAGLE3 else 0
+        return replace(self, head=Head(method, vocabulary))
+
     def one_layer(self) -> Architecture:
         """Return the same model with a single layer, like EAGLE heads and MTP."""
         return replace(self, layers=1, sliding_layers=0, linear=LinearAttention())
@@ -198,9 +224,7 @@ def read_architecture(document: object) -> Architecture:
         raise ArchitectureError(
             "a JSON object is expected, as in the config.json of a Hugging Face model"
         )
-    text = document.get("text_config", document)
-    if not isinstance(text, Mapping):
-        raise ArchitectureError("text_config: a JSON object is expected")
+    text = _decoder(document)
     model_type = _model_type(text)
     family = FAMILIES[model_type]
     # Models with images have it beside the nested configuration.
@@ -253,6 +277,49 @@ def read_architecture(document: object) -> Architecture:
         keys_are_values=keys_are_values,
         precision=stored_precision(document) or stored_precision(text),
         quantized=is_quantized(document) or is_quantized(text),
+        head=_head(document, reader),
+    )
+
+
+def _decoder(document: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the part of a configuration that has the dimensions of the decoder."""
+    if _SPECULATORS in document:
+        kind = document[_SPECULATORS]
+        if kind not in _HEADS:
+            raise ArchitectureError(
+                f"{_SPECULATORS} {_shown(kind)}: only {', '.join(_HEADS)} can be "
+                "counted here. Give the number of parameters instead of the file"
+            )
+        name = "transformer_layer_config"
+        part = document.get(name)
+    else:
+        name = "text_config"
+        part = document.get(name, document)
+    if not isinstance(part, Mapping):
+        raise ArchitectureError(f"{name}: a JSON object is expected")
+    return part
+
+
+def _head(document: Mapping[str, object], reader: _Reader) -> Head | None:
+    """Return the head that a configuration describes: by its type in Speculators'
+    format, else by the name of its class or by a vocabulary of its own.
+    """
+    own = _Reader(document)
+    method = document.get(_SPECULATORS)
+    classes = str(document.get("architectures")).lower()
+    if not method and (own.has("draft_vocab_size") or _EAGLE3 in classes):
+        method = _EAGLE3
+    elif not method and _EAGLE in classes:
+        method = _EAGLE
+    if not method:
+        return None
+    vocabulary = 0
+    if method == _EAGLE3:
+        vocabulary = own.number("draft_vocab_size", reader.number("vocab_size"))
+    return Head(
+        method=str(method),
+        vocabulary=vocabulary,
+        target_hidden=own.number("target_hidden_size", 0),
     )
 
 

@@ -160,6 +160,9 @@ class CostProfile(Struct, frozen=True):
     physical: PhysicalModel | None = None
     #: Whether steps without drafts run a drafter's first pass, as those of K=0 do.
     idles: bool = False
+    #: Whether the step of a first token drafts for the next one, and that of a last
+    #: token for one that never comes: an answer then has a drafting more than drafts.
+    drafts_ahead: bool = False
     #: The option that the model of the hardware lacks; empty if there is none.
     lacking: str = ""
     #: The least and the largest cost over the estimated one; by default as
@@ -197,17 +200,35 @@ class CostProfile(Struct, frozen=True):
             drafting = drafting_alone + (drafting - drafting_alone) * self.load
         return 1 + (drafting / plain - 1) * self.correction
 
+    def undrafted_cost(
+        self, k: float, batch: float, first_tokens: float = 0.0
+    ) -> float:
+        """Return the mean cost of the steps that verify no draft, of which a share of
+        `first_tokens` give the first token of an answer, 0 to 1.
+
+        An engine that drafts ahead has `k` drafted in those: in each step the next
+        draft is made, so that an answer has one drafting more than verified drafts.
+        """
+        idle = self.idle_cost(batch) if self.idles else 1.0
+        if not self.drafts_ahead or not first_tokens:
+            return idle
+        ahead = 1 + self._drafting_cost(k, batch)
+        return idle + first_tokens * (ahead - idle)
+
     def idle_cost(self, batch: float) -> float:
         """Return the cost of a step with K=0 in a schedule: a drafter that is a model
         has a first pass.
         """
-        plain, drafting = self.step_times(1, batch)
+        return 1 + self._drafting_cost(1, batch)
+
+    def _drafting_cost(self, k: float, batch: float) -> float:
+        """Return what drafting alone adds to a step, in plain steps."""
+        plain, drafting = self.step_times(k, batch)
         extra = drafting - plain
-        first_pass_share = 0.0
-        if extra > 0:
-            verification = self._verification_time(1, batch)
-            first_pass_share = 1 - (verification - plain) / extra
-        return 1 + (self.step_cost(1, batch) - 1) * first_pass_share
+        if extra <= 0:
+            return 0.0
+        share = 1 - (self._verification_time(k, batch) - plain) / extra
+        return (self.step_cost(k, batch) - 1) * share
 
     def step_times(self, k: float, batch: float) -> tuple[float, float]:
         """Return the times of a step without and with drafts in the profile's unit,

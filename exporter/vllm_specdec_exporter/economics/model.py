@@ -150,7 +150,8 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
     if architecture.latent:
         kv_heads = 0
     looked_up = architecture.vocabulary * architecture.hidden
-    if architecture.tied:  # the output layer reads all of the embeddings
+    # The output layer reads all of shared embeddings; a head has the target's.
+    if architecture.tied or architecture.head:
         looked_up = 0
     return Model(
         parameters=count_parameters(architecture),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .architecture import Architecture, LatentAttention
+    from .architecture import Architecture, Head, LatentAttention
 
 #: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole
 #: vocabulary.
@@ -19,7 +19,11 @@ EAGLE3_VOCABULARY = 32_000
 
 
 def count_parameters(model: Architecture) -> int:
-    """Return all parameters of `model`, embeddings included, MTP layers not."""
+    """Return all parameters of `model`, embeddings included, MTP layers not; of a
+    drafter that reads the target's hidden states, those that it adds to the target.
+    """
+    if model.head is not None:
+        return _count_head(model, model.head)
     sparse_layers = model.experts.layers
     dense_layers = model.layers - sparse_layers
     layers = (
@@ -77,9 +81,32 @@ def count_eagle3(model: Architecture) -> int:
     inputs, and there is an output layer of its own with 32,000 rows (Li et al. 2025,
     arXiv 2503.01840). 0.42B for Llama-3.1-8B.
     """
-    second_input = model.hidden * model.head_size * (model.heads + 2 * model.kv_heads)
     output = model.hidden * min(EAGLE3_VOCABULARY, model.vocabulary)
-    return _dense_layer(model) + second_input + 3 * model.hidden**2 + output
+    return _dense_layer(model) + _second_input(model) + 3 * model.hidden**2 + output
+
+
+def _count_head(model: Architecture, head: Head) -> int:
+    """Return the parameters of an EAGLE head by its own `config.json`.
+
+    vLLM shares the embeddings with the target, which needs the same hidden size. A
+    projection joins two hidden states (EAGLE), or three of the target's (EAGLE-3).
+    """
+    parameters = model.layers * _dense_layer(model) + head.vocabulary * model.hidden
+    target_hidden = head.target_hidden or model.hidden
+    if head.method == "eagle":
+        parameters += (model.hidden + target_hidden) * model.hidden
+    else:
+        parameters += _second_input(model) + 3 * target_hidden * model.hidden
+    if target_hidden != model.hidden:
+        parameters += model.vocabulary * model.hidden
+    return parameters
+
+
+def _second_input(model: Architecture) -> int:
+    """Return what attention has more in the first layer of an EAGLE-3 head, which reads
+    embedding and hidden state.
+    """
+    return model.hidden * model.head_size * (model.heads + 2 * model.kv_heads)
 
 
 def count_medusa(model: Architecture, heads: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from ..engines import ENGINE_OF, Engine
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import (
@@ -271,6 +271,10 @@ def deployed(
             costs = replace(costs, profile=configured)
     engine = ENGINE_OF.get(dialect)
     max_batch = engine.max_batch if engine else None
+    looks_up = drafts_without_model(method) or any(
+        map(drafts_without_model, costs.profile.methods)
+    )
+    ahead = engine is not None and engine.drafts_ahead and not looks_up
     draft_parameters = size_in_name(speculation.draft_model)
     builtin = BUILTIN.get(costs.profile.name) == costs.profile
     if costs.hardware is not None and builtin:
@@ -286,7 +290,9 @@ def deployed(
             parallel=speculation.parallel,
         )
         if physical is not None:
-            return replace(physical, max_batch=max_batch, idles=idles)
+            return replace(
+                physical, max_batch=max_batch, idles=idles, drafts_ahead=ahead
+            )
     ratio = costs.size_ratio
     target = size_in_name(target_model)
     if ratio is None and draft_parameters and target and draft_parameters < target:
@@ -297,7 +303,13 @@ def deployed(
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
-    return replace(fitted, max_batch=max_batch, idles=idles, lacking=lacking)
+    return replace(
+        fitted,
+        max_batch=max_batch,
+        idles=idles,
+        drafts_ahead=ahead,
+        lacking=lacking,
+    )
 
 
 def _configured_for(method: str, costs: CostSettings) -> CostProfile | None:

@@ -12,15 +12,15 @@ parallelism, because ranks could choose different K.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from .cost import CostProfile
 
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
@@ -146,6 +146,7 @@ def _check_spelling(word: str, allowed: frozenset[str]) -> None:
 
 _K = "num_speculative_tokens"
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
+_Int32 = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 _ROW = ("first batch size", "last batch size", "K")
 
 
@@ -236,11 +237,20 @@ class Speculation(Struct, frozen=True):
         return json.dumps(options)
 
 
-def parse_speculation(text: str) -> Speculation:
-    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it.
+#: The key of a map for every model and server that it does not name.
+ANY = "*"
 
-    Other keys are kept.
+
+class Speculations(Struct, frozen=True):
+    """What ``--spec.config`` says: one configuration, or some by served model or by
+    target.
     """
+
+    common: Speculation = Speculation()  # of what is not named
+    by_name: Mapping[str, Speculation] = {}
+
+
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -253,6 +263,40 @@ def parse_speculation(text: str) -> Speculation:
             'a JSON object is expected, such as {"method": "ngram", '
             '"num_speculative_tokens": 4}'
         )
+    return document
+
+
+def parse_speculations(text: str) -> Speculations:
+    """Parse one ``--speculative-config``, or a map of them by served model or target;
+    ValueError as `parse_speculation`, and for an object that is neither.
+    """
+    document = _parse_object(text)
+    if not document or _KEYS & document.keys():
+        return Speculations(parse_speculation(text))
+    if not all(isinstance(value, dict | None) for value in document.values()):
+        for key in document:
+            _check_spelling(key, _KEYS)
+        raise ValueError(
+            "neither vLLM's configuration, with keys such as method and "
+            "num_speculative_tokens, nor a map of these by served model or target"
+        )
+    by_name = {}
+    for name, value in document.items():
+        try:
+            by_name[name] = parse_speculation(json.dumps(value or {}))
+        except ValueError as error:
+            raise ValueError(f"{json.dumps(name)}: {error}") from error
+        if not value:  # null: this one does not speculate
+            by_name[name] = Speculation()
+    return Speculations(by_name.pop(ANY, Speculation()), by_name)
+
+
+def parse_speculation(text: str) -> Speculation:
+    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it.
+
+    Other keys are kept.
+    """
+    document = _parse_object(text)
     k = document.get(_K)
     if k is not None and (
         isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31
@@ -285,12 +329,17 @@ def parse_schedule(
     """
     if rows is None:
         return ()
-    if not isinstance(rows, list) or not all(map(_is_row, rows)):
+    try:
+        # Like vLLM, which takes "64" and 64.0 for 64.
+        numbers = convert(rows, list[tuple[_Int32, _Int32, _Int32]], strict=False)
+    except ValidationError:
+        numbers = []
+    if not numbers:
         raise ValueError(
             f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, "
             "3], [65, 512, 0]]"
         )
-    configured = sorted((ScheduleRow(*row) for row in rows), key=attrgetter("first"))
+    configured = sorted((ScheduleRow(*row) for row in numbers), key=attrgetter("first"))
     last_size = 0
     for row in configured:
         if not last_size < row.first <= row.last or row.num_speculative_tokens < 0:
@@ -299,7 +348,7 @@ def parse_schedule(
                 "and do not overlap"
             )
         last_size = row.last
-    if configured and configured[0].first != 1:
+    if configured[0].first != 1:
         raise ValueError(
             f"{_SCHEDULE}: the first row starts at a batch size of 1, not at "
             f"{configured[0].first}"
@@ -313,14 +362,6 @@ def parse_schedule(
             k = min(num_speculative_tokens, k)
         schedule.append(ScheduleRow(row.first, last, k))
     return tuple(schedule)
-
-
-def _is_row(row: object) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == len(_ROW)
-        and all(type(number) is int and abs(number) < 2**31 for number in row)
-    )
 
 
 def names_drafter(config: str) -> bool:

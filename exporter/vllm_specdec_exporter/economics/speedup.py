@@ -57,8 +57,9 @@ class Estimate(Struct, frozen=True):
             1.
         basis: where the cost of a step comes from; `modelled` outside the batch sizes
             and contexts that were measured.
-        undrafted_cost: time of a step without drafts, in plain steps: above 1 if a
-            drafter's first pass runs in it, as with K=0 in a schedule.
+        undrafted_cost: time of a step that verifies no draft, in plain steps: above 1
+            if a drafter's first pass runs in it, as with K=0 in a schedule, or if it
+            gives first tokens and drafts for the next step.
     """
 
     speedup: float | None = None
@@ -146,6 +147,7 @@ def estimate(
     batch: float | None,
     profile: CostProfile,
     length_error: float = 0.0,
+    first_tokens: float = 0.0,
 ) -> Estimate:
     """Return the speedup of drafts of `drafted` tokens that emit `length` tokens.
 
@@ -156,6 +158,8 @@ def estimate(
             a request.
         profile: what steps cost.
         length_error: standard error of the mean acceptance length, by the sample.
+        first_tokens: of the tokens that no draft gave, the share that begin an answer,
+            0 to 1.
     """
     if length is None or not drafted or batch is None:
         return Estimate()
@@ -183,7 +187,7 @@ def estimate(
         step_cost=cost,
         batch_size=batch,
         basis=profile.basis if profile.covers(batch) else Basis.MODELLED,
-        undrafted_cost=profile.idle_cost(batch) if profile.idles else 1.0,
+        undrafted_cost=profile.undrafted_cost(drafted, batch, first_tokens),
     )
 
 

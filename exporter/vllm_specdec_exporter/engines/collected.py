@@ -70,7 +70,7 @@ class Collected:
         own_label = ""
         if entry is None:
             entry = self._dialect.of_category(line)
-            own_label = "category"
+            own_label = self._dialect.category_label
         if entry is None:
             return
         # Without the name: two spellings of one series must not be added.

@@ -119,13 +119,14 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
     counts_finished_requests: bool = False
     #: Likewise for totals that are no fields, and that `derived` computes fields from.
     terms: Mapping[str, tuple[str, ...]] = {}
-    #: By sample name, the field of each value of the label `category`; series of one
-    #: field are added up.
+    #: By sample name, the field of each value of `category_label`; series of one field
+    #: are added up.
     categories: Mapping[str, Mapping[str, str]] = {}
     #: The formula of each computed field, in this order.
     derived: Mapping[str, Formula] = {}
     info_series: tuple[str, ...] = ()  # series whose labels have values, and
     info: tuple[str, ...] = ()  # the names of these labels
+    category_label: str = "category"  # the label whose values are of several fields
     position_label: str = "position"  # the label that has the position
     #: Labels of the processes of one engine, which all print the same. The first
     #: process counts.
@@ -177,7 +178,7 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
 
     @cached_property
     def category_fields(self) -> Mapping[str, Mapping[str, str]]:
-        """For each sample name with the label `category`, the field of each of its
+        """For each sample name with `category_label`, the field of each of its
         values.
         """
         return self._spelled(self.categories)
@@ -259,13 +260,13 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
         return self._parts | (of_requests - of_ranks - IDENTITY)
 
     def of_category(self, line: SampleLine) -> Entry | None:
-        """Return the field of a series by its label `category`, ``None`` if it has
+        """Return the field of a series by its `category_label`, ``None`` if it has
         none.
         """
         values = self.category_fields.get(line.name)
         if values is None:
             return None
-        field = values.get(dict(line.labels).get("category", ""))
+        field = values.get(dict(line.labels).get(self.category_label, ""))
         if field is None:
             return None
         return field, 0

@@ -110,6 +110,9 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     #: The first release (major, minor) that prepares drafts on the GPU; ``None`` if no
     #: release is known to prepare them on the CPU.
     drafts_on_gpu_since: tuple[int, int] | None = None
+    #: Whether each step makes the drafts of the next one, also those of first and last
+    #: tokens; else a step begins with its drafts.
+    drafts_ahead: bool = False
     #: Whether its attention kernels split the context, unlike those that the model of
     #: the hardware is fitted to.
     splits_attention: bool = False

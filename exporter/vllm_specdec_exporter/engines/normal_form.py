@@ -83,7 +83,7 @@ def _read_configured(
     for line in lines:
         own_label = ""
         if line.name in dialect.category_fields:
-            own_label = "category"
+            own_label = dialect.category_label
         labels = type(line.labels)(
             pair for pair in line.labels if pair[0] in identifying
         )

@@ -81,6 +81,8 @@ class Steps(Struct, frozen=True):
     prompt_tokens: float | None = None
     #: Requests that got their first token; `prompt_tokens` counts at the same moment.
     requests: float | None = None
+    #: Requests that ended with a stop string or an end-of-sequence token.
+    stopped_requests: float | None = None
     draft_seconds: float | None = None  # time of the accelerator for drafting
     verify_seconds: float | None = None  # likewise for verification
     #: Prompt tokens that were looked up in the prefix cache, and those found there.

@@ -156,11 +156,8 @@ def explain_advice(
             name = "disable_unsure"
     elif action is Action.INCREASE_K and advised.extrapolated:
         because = message("advice.extrapolated", present=choice.drafted)
-    elif action is Action.DECREASE_K:
-        if advised.speedup >= present.speedup:
-            because = message("advice.too_deep", k=k)
-        if advised.underestimate:
-            name = "decrease_k_at_least"
+    elif action is Action.DECREASE_K and advised.speedup >= present.speedup:
+        because = message("advice.too_deep", k=k)
     return message(
         f"advice.{name}",
         k=k,

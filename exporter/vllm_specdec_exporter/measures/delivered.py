@@ -11,8 +11,9 @@ behind that cut, so they bound what drafts gave::
     delivered by drafts <= decoded tokens - steps without
 
 Steps are counted by vLLM's inter-token latency, where it observes steps; without it,
-none without drafts is known. Tokens behind a stop string count as generated as well:
-no counter shows them.
+none without drafts is known. Tokens behind a stop string count as generated as well,
+because it is found behind the engine: no counter shows them. They are at most the last
+draft of each request that stopped, but for its first token and what was cut off.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Delivered(Struct, frozen=True):
     #: Share of the counted tokens (accepted tokens + all drafts) that reached no
     #: answer, 0 to 1: the least that it can be.
     undelivered_ratio: float = 0.0
+    behind_stops: float = 0.0  # the most of `tokens` that may lie behind stop strings
 
     @property
     def accepted_tokens(self) -> float:
@@ -54,6 +56,13 @@ class Delivered(Struct, frozen=True):
         if not self.drafts:
             return None
         return self.tokens / self.drafts
+
+    @property
+    def least_length(self) -> float | None:
+        """The same without what may lie behind stop strings."""
+        if not self.drafts:
+            return None
+        return max(1.0, (self.tokens - self.behind_stops) / self.drafts)
 
 
 def delivered(delta: Delta) -> Delivered | None:
@@ -80,7 +89,12 @@ def delivered(delta: Delta) -> Delivered | None:
     undelivered = 1 - tokens / counted
     if undelivered < _ROUNDING:
         undelivered = 0.0
-    return Delivered(drafts, tokens, undelivered)
+    behind_stops = 0.0
+    if drafts and delta.stopped_requests:
+        of_last_drafts = delta.stopped_requests * (counted / delta.drafts - 1)
+        cut_off = counted - tokens
+        behind_stops = max(0.0, of_last_drafts - cut_off)
+    return Delivered(drafts, tokens, undelivered, behind_stops)
 
 
 def decoded_tokens(delta: Delta) -> float | None:

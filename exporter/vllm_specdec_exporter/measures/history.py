@@ -314,7 +314,8 @@ class Delta(Struct, frozen=True):
     drafting time over verification time. `prefix_cache_queries` are the prompt tokens
     looked up in the prefix cache, and `prefix_cache_hits` those found there.
     `first_tokens` are those of requests, which come from prefill, and `decode_steps`
-    the steps of each request behind it.
+    the steps of each request behind it. `stopped_requests` ended with a stop string or
+    an end-of-sequence token.
     """
 
     span: float
@@ -335,6 +336,7 @@ class Delta(Struct, frozen=True):
     prefix_cache_hits: float | None = None
     first_tokens: float | None = None
     decode_steps: float | None = None
+    stopped_requests: float | None = None
 
     @property
     def prefix_cache_hit_ratio(self) -> float | None:
@@ -388,6 +390,7 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
         matches=tuple(sample.match for sample in ends),
         first_tokens=steps.steps.requests,
         decode_steps=steps.observed_steps,
+        stopped_requests=steps.steps.stopped_requests,
     )
 
 

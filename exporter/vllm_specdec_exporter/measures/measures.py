@@ -30,13 +30,13 @@ from ..economics.observed_step import ObservedStep
 from ..economics.speedup import (
     Estimate,
     Return,
-    estimate,
     return_on_speculation,
     speedup_of_drafts,
 )
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
 from .delivered import batch_size_high, decoded_tokens, delivered, within_length
+from .estimation import DraftSample, DraftTree, estimate_window
 from .history import Delta, Latency
 
 
@@ -129,13 +129,6 @@ def counted_shape(delta: Delta | None) -> DraftShape | None:
     return DraftShape(
         int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted))
     )
-
-
-class DraftTree(Struct, frozen=True):
-    """The size of drafts that are trees, or blocks."""
-
-    steps: float  # passes of the drafter; 0 without a model
-    tokens: float  # drafted tokens that are verified, in all branches, above 0
 
 
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are
@@ -310,19 +303,11 @@ def derive(
     costed: float | None = draft_length
     if positions and not _vary(draft_length, len(positions)):
         costed = len(positions)
-    batch_high = batch_size_high(delta)
     estimated = Estimate()
-    if profile is not None and costed is None and tree is not None:
-        estimated = _estimate_of_tree(
-            tree, (length, error), batch=delta.batch_size, profile=profile
+    if profile is not None:
+        estimated = estimate_window(
+            delta, profile, DraftSample(length, error, costed), tree=tree
         )
-    elif profile is not None:
-        estimated = estimate(
-            length, costed, delta.batch_size, profile, length_error=error
-        )
-        if batch_high is not None:
-            at_high = estimate(length, costed, batch_high, profile, length_error=error)
-            estimated = _widened(estimated, at_high)
     span = delta.span
     measures = Measures(
         window=window,
@@ -346,7 +331,7 @@ def derive(
         prefix_cache_queries_per_second=_rate(delta.prefix_cache_queries, span),
         prefix_cache_hit_ratio=delta.prefix_cache_hit_ratio,
         batch_size=delta.batch_size,
-        batch_size_high=batch_high or delta.batch_size,
+        batch_size_high=batch_size_high(delta) or delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,
         measured=measured_speedup(delta.matches, minimum_requests),
@@ -355,49 +340,6 @@ def derive(
     if memory_ratio is None:
         return measures
     return replace(measures, returns=returns_of(measures, memory_ratio))
-
-
-def _estimate_of_tree(
-    tree: DraftTree,
-    length: tuple[float | None, float],
-    *,
-    batch: float | None,
-    profile: CostProfile,
-) -> Estimate:
-    """Return the speedup of drafts that are trees, with an interval from that of a
-    chain of their tokens to that of a chain of their steps.
-
-    A tree is verified like the former, and drafted in the steps of the latter. `length`
-    is the mean acceptance length with its standard error.
-    """
-    mean_length, error = length
-    chain = estimate(mean_length, tree.tokens, batch, profile, length_error=error)
-    cheapest = estimate(mean_length, tree.steps, batch, profile, length_error=error)
-    slowest = chain.interval
-    fastest = cheapest.interval
-    # Of n-gram drafts no steps are known, and a lookup has none that would cost.
-    if slowest is None or fastest is None or not chain.step_cost:
-        return replace(chain, break_even_acceptance_ratio=None)
-    cost = math.sqrt(chain.step_cost * (cheapest.step_cost or chain.step_cost))
-    return replace(
-        chain,
-        speedup=math.sqrt(slowest.value * fastest.value),
-        speedup_low=min(slowest.ends[0], fastest.ends[0]),
-        speedup_high=max(slowest.ends[1], fastest.ends[1]),
-        step_cost=cost,
-        break_even_acceptance_length=cost,
-        break_even_acceptance_ratio=None,
-    )
-
-
-def _widened(estimated: Estimate, at_high: Estimate) -> Estimate:
-    """Return the estimate with an interval that includes that at the largest batch."""
-    intervals = (estimated.interval, at_high.interval)
-    lows = [interval.ends[0] for interval in intervals if interval is not None]
-    highs = [interval.ends[1] for interval in intervals if interval is not None]
-    if not lows:
-        return estimated
-    return replace(estimated, speedup_low=min(lows), speedup_high=max(highs))
 
 
 def _conditional(

@@ -19,10 +19,10 @@ from ..judgement.activity import Activity, with_schedule
 from ..judgement.case import Case, PrefixCaches
 from ..judgement.messages import message
 from ..judgement.payoff import shows_opposite
+from ..measures.estimation import DraftTree
 from ..measures.history import Delta, Window
 from ..measures.measures import (
     DraftShape,
-    DraftTree,
     Measures,
     counted_shape,
     derive,
@@ -385,6 +385,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             thresholds=settings.thresholds,
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=settings.speculation,
+            ambiguous=settings.ambiguous,
             batch_sizes=self.batch_sizes,
             settled=self._settled,
             busy=self.busy,

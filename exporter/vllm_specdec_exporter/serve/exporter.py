@@ -63,6 +63,8 @@ class Exporter:
         )
         self._threads = SharedThreads()
         self._discovery = Discovery(clock)
+        #: The models of each target: one --spec.config is of one model.
+        self._served: dict[str, frozenset[str]] = {}
         self._read_budget = ReadBudget()
         self._turns = PollTurns(clock)
         self._memory = KeptMemory(memory_limit())
@@ -307,6 +309,7 @@ class Exporter:
                 turns=self._turns,
                 memory=self._memory,
                 shapes=self.requests.shapes,
+                served=self._served,
             )
             for target in self._discovery.servers(config.upstream.targets)
         ]

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from .. import __version__
 from ..config.files import TokenError, read_token
-from ..config.values import Target, format_address, secret_parameters
+from ..config.listen_address import format_address
+from ..config.values import Target, secret_parameters
 from ..engines import Unrecognized, read, read_version
 from ..engines.reading import Reading
 from ..exposition.text import MalformedExposition
@@ -48,6 +49,10 @@ _LATE_SECONDS = 1.0
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
 #: then is read in ten; without work for others they take no time.
 _LAST_TURNS = 20
+_ROUTES_BY_MODEL = (
+    "a router of several models, as llama.cpp's, says that the model name is missing: "
+    "name one in the address, /metrics?model=NAME"
+)
 #: Age from which a connection is replaced, in seconds: the name may mean another server
 #: now.
 _KEPT_SECONDS = 60.0
@@ -446,8 +451,12 @@ async def _refusal(url: str, connection: HttpConnection) -> PollError:
             f" at {path}: the metrics of most servers are at /metrics, the default "
             "without a path"
         )
-    elif connection.status == 400 and b"HTTPS" in await connection.read():
-        text += f": {SPEAKS_TLS}"
+    elif connection.status == 400:
+        said = await connection.read()
+        if b"HTTPS" in said:
+            text += f": {SPEAKS_TLS}"
+        elif b"model name is missing" in said:
+            text += f": {_ROUTES_BY_MODEL}"
     return PollError("http_status", text)
 
 

@@ -7,7 +7,8 @@ sidecar template from a chart of their own, whose .Chart is another. */}}
 {{- end }}
 
 {{- define "vllm-specdec-exporter.name" -}}
-{{- .Values.nameOverride | default "vllm-specdec-exporter" | trunc 63 | trimSuffix "-" }}
+{{- /* An alias in a parent chart is its name, so that the same chart under two aliases makes objects of two names. */}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{/* At most 44 characters: the longest suffix, "-" and a dashboard's or group's name, needs 19. */}}
@@ -15,7 +16,8 @@ sidecar template from a chart of their own, whose .Chart is another. */}}
 {{- $name := include "vllm-specdec-exporter.name" . }}
 {{- $full := .Values.fullnameOverride }}
 {{- if not $full }}
-{{- $full = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- $own := eq .Chart.Name "vllm-specdec-exporter" }}
+{{- $full = and $own (contains $name .Release.Name) | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
 {{- end }}
 {{- /* Releases may have dots in their names, Services may not. */}}
 {{- regexReplaceAll "-+$" ($full | replace "." "-" | trunc 44) "" }}

@@ -45,15 +45,12 @@ ports:
   {{- end }}
 {{- with $exporter.livenessProbe }}
 livenessProbe:
-  {{- if eq (include "vllm-specdec-exporter.scheme" $) "https" }}
-  # Whether it speaks TLS is a matter of the Secret: where that cannot be used, the exporter must not be restarted for it.
-  {{- end }}
-  {{- include "vllm-specdec-exporter.probe" (dict "Values" $.Values "path" "/-/healthy") | nindent 2 }}
+  {{- include "vllm-specdec-exporter.probe" (dict "Values" $.Values "path" "/-/healthy" "sidecar" $.sidecar) | nindent 2 }}
   {{- toYaml . | nindent 2 }}
 {{- end }}
 resources:
   {{- toYaml ($exporter.resources | default dict) | nindent 2 }}
-{{- /* Helm 3.6 keeps the defaults that a parent chart sets to null: there, empty text leaves a field out. */}}
+{{- /* In the values of a parent chart no Helm takes null, and Helm 3.6 nowhere: empty text leaves a field out in all. */}}
 {{- $security := dict }}
 {{- range $key, $value := $exporter.securityContext }}
 {{- if ne (toString $value) "" }}{{ $_ := set $security $key $value }}{{ end }}
@@ -73,16 +70,22 @@ volumeMounts:
 {{- end }}
 {{- end }}
 
-{{/* How the kubelet probes a path of the exporter. */}}
+{{/*
+How the kubelet probes a path of the exporter. With https it checks no certificate, and has none of its own. A sidecar
+whose Secret is missing stands by without TLS: restarted for that again and again, it would take its pod, and vLLM, out of
+the Service. So there the probe only looks whether the port is open, which a hung process passes.
+*/}}
 {{- define "vllm-specdec-exporter.probe" -}}
-{{- if eq (include "vllm-specdec-exporter.scheme" .) "https" -}}
+{{- $tls := eq (include "vllm-specdec-exporter.scheme" .) "https" }}
+{{- if and $tls (or .Values.webConfig.clientCertificates (eq (toString .sidecar) "true")) -}}
+# Whether it speaks TLS is a matter of the Secret: where that cannot be used, the exporter must not be restarted for it.
 tcpSocket:
   port: {{ .Values.exporter.port }}
 {{- else -}}
 httpGet:
   path: {{ .path }}
   port: {{ .Values.exporter.port }}
-  scheme: HTTP
+  scheme: {{ ternary "HTTPS" "HTTP" $tls }}
 {{- end }}
 {{- end }}
 
@@ -92,11 +95,6 @@ secrets:
 {{- with .Values.webConfig }}
 {{- if .existingSecret }}
   - {name: specdec-web-config, secret: {{ .existingSecret | quote }}, folder: {{ .mountPath | quote }}}
-{{- end }}
-{{- end }}
-{{- with .Values.tap }}
-{{- if and .enabled .tls.existingSecret }}
-  - {name: specdec-tap-tls, secret: {{ .tls.existingSecret | quote }}, folder: /etc/vllm-specdec-exporter/tap}
 {{- end }}
 {{- end }}
 {{- with .Values.push.existingSecret }}
@@ -196,10 +194,6 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- $args = append $args (printf "--tap.upstream=%s" .) }}
 {{- end }}
 {{- $args = append $args (printf "--tap.drain-timeout=%s" .drainTimeout) }}
-{{- if .tls.existingSecret }}
-{{- $args = append $args (printf "--tap.cert-file=/etc/vllm-specdec-exporter/tap/%s" .tls.certKey) }}
-{{- $args = append $args (printf "--tap.key-file=/etc/vllm-specdec-exporter/tap/%s" .tls.keyKey) }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.push }}

@@ -5,10 +5,12 @@ env: use exporter.extraEnv
 extraArgs: use exporter.extraArgs
 extraContainers: put them into a workload of your own, in extraManifests; standalone.enabled runs the exporter alone
 hostNetwork: leave it out, because exporter.port would be taken on the whole node
+image.pullSecrets: use imagePullSecrets, or global.imagePullSecrets for all charts of a parent
 initContainers: put them into a workload of your own, in extraManifests; standalone.enabled runs the exporter alone
 nodeSelector: use standalone.nodeSelector
 podAnnotations: use standalone.podAnnotations
 podMonitor.additionalLabels: use podMonitor.labels
+prometheusRule.additionalLabels: use prometheusRule.labels, or prometheusLabels for monitors and rules alike
 readinessProbe: leave it out, because vLLM would not be ready without the exporter; exporter.livenessProbe can be set
 releaseLabel: use prometheusLabels, with the key release
 replicaCount: leave it out, because a second exporter of standalone.enabled would count every engine twice
@@ -17,9 +19,11 @@ securityContext: use exporter.securityContext
 selfMonitor: use podMonitor.enabled for sidecars, serviceMonitor.enabled for the standalone exporter
 serviceAccount: name an account that exists in standalone.serviceAccountName, because the exporter needs no rights
 serviceMonitor.additionalLabels: use serviceMonitor.labels
+standalone.resources: use exporter.resources
 tolerations: use standalone.tolerations
 volumeMounts: use exporter.extraVolumeMounts
 volumes: use exporter.extraVolumes
+vllm-specdec-exporter: leave this level out, which only the values of a parent chart have, and set what is below it, such as podMonitor.enabled
 {{- end }}
 
 {{- define "vllm-specdec-exporter.validate" -}}
@@ -40,14 +44,10 @@ volumes: use exporter.extraVolumes
 {{- println (printf "%s: %s. The chart has no such value" $path $instead) }}
 {{- end }}
 {{- end }}
-{{- /* Flux's GitRepository leaves links out, and Windows may write their targets as text. */}}
-{{- if and (or $v.prometheusRule.enabled $v.dashboards.enabled $v.alertmanagerConfig.enabled) (not (contains "groups:" (.Files.Get "files/rules/recording.yml"))) }}
-{{- println "prometheusRule, dashboards and alertmanagerConfig need files that this copy of the chart has lost, because they are symbolic links: install the packaged chart, or a checkout that keeps links" }}
-{{- end }}
 {{- if and $v.serviceMonitor.enabled (not $v.standalone.enabled) }}
 {{- println "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
 {{- end }}
-{{- if and $v.podMonitor.enabled (or $v.podMonitor.basicAuth $v.podMonitor.authorization) $v.podMonitor.namespaceSelector.any (eq (toJson $v.podMonitor.selector) "{}") }}
+{{- if and $v.podMonitor.enabled (or $v.podMonitor.basicAuth $v.podMonitor.authorization) ($v.podMonitor.namespaceSelector | default dict).any (eq (toJson $v.podMonitor.selector) "{}") }}
 {{- println "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod of the cluster that calls a port specdec-metrics: set podMonitor.namespaceSelector.matchNames or podMonitor.selector" }}
 {{- end }}
 {{- if and $v.standalone.enabled (eq (toJson $v.exporter.vllmUrls) "[\"http://127.0.0.1:8000\"]") }}
@@ -81,7 +81,7 @@ volumes: use exporter.extraVolumes
 {{- if and (or $v.webConfig.tls $v.webConfig.clientCertificates) (not $v.webConfig.existingSecret) }}
 {{- println "webConfig.tls and webConfig.clientCertificates describe what is in webConfig.existingSecret: name that Secret" }}
 {{- end }}
-{{- if and $v.prometheusRule.enabled (not $v.prometheusRule.groups.recording) }}
+{{- if and $v.prometheusRule.enabled $v.prometheusRule.groups (not ($v.prometheusRule.groups | default dict).recording) }}
 {{- $others := list }}
 {{- range $name, $on := omit $v.prometheusRule.groups "recording" }}
 {{- $others = $on | ternary (append $others $name) $others }}
@@ -93,7 +93,7 @@ volumes: use exporter.extraVolumes
 {{- if and $v.alertmanagerConfig.enabled (not $v.alertmanagerConfig.receivers.page) (not $v.alertmanagerConfig.receivers.ticket) }}
 {{- println "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket: nobody would be told of anything. Example: --set alertmanagerConfig.receivers.ticket.slackConfigs[0].channel=#specdec" }}
 {{- end }}
-{{- if and $v.dashboards.enabled (hasKey ($v.dashboards.labels | default dict) $v.dashboards.label) (ne (get $v.dashboards.labels $v.dashboards.label) $v.dashboards.labelValue) }}
+{{- if and $v.dashboards.enabled (hasKey ($v.dashboards.labels | default dict) $v.dashboards.label) (ne (get ($v.dashboards.labels | default dict) $v.dashboards.label) $v.dashboards.labelValue) }}
 {{- println (printf "dashboards.labels gives %s another value than dashboards.labelValue: remove it from dashboards.labels" $v.dashboards.label) }}
 {{- end }}
 {{- if and $v.dashboards.grafanaDashboard.enabled (not $v.dashboards.enabled) }}

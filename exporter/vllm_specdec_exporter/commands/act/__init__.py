@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,13 +22,9 @@ from prometheus_client import CollectorRegistry, Counter, disable_created_metric
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from ...config.files import TokenError, is_authorized, read_token
+from ...config.listen_address import format_address, parse_listen_address
 from ...config.options import ConfigError
-from ...config.values import (
-    duration,
-    format_address,
-    format_duration,
-    parse_listen_address,
-)
+from ...config.values import duration, format_duration
 from ...listener.connection_limits import ConnectionLimiter
 from ...listener.sockets import Listener, error_text
 from ...publish.terminal import printable
@@ -35,6 +32,7 @@ from ...runtime import logs
 from ...runtime.daemon_threads import SharedThreads
 from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, whole_between
+from ..exit_codes import FINE, PROBLEM, USAGE
 from . import history
 from .decision import AlertAction, Decision, EventKind, decide
 from .history import FORGET_AFTER, ActionHistory
@@ -125,9 +123,6 @@ _ACTIONS = (*AlertAction, "none", "unknown")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PROGRAM = "vllm-specdec-exporter act"
 _CHALLENGE = f'Bearer realm="{_PROGRAM}"'
-
-# Exit codes.
-FINE, PROBLEM, USAGE = range(3)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -321,13 +316,22 @@ def _log(event: Mapping[str, object], events: Counter) -> None:
         action = "unknown"
     events.labels(event["event"], action).inc()
     line = json.dumps(event)
+    unwritten = f"{line}\n".encode()
     try:
-        print(line, flush=True)
+        # Not with `print`: where nobody reads, its lock would hold up the end.
+        while unwritten:
+            unwritten = unwritten[os.write(sys.stdout.fileno(), unwritten) :]
     except OSError as error:
         why = f"cannot be written: {error.strerror}"
         _say(f"standard output: {why}; the event was {line}")
 
 
 def _say(text: str) -> None:
+    line = f"{_PROGRAM}: {printable(text)}\n".encode(errors="backslashreplace")
     with contextlib.suppress(OSError):
-        print(f"{_PROGRAM}: {printable(text)}", file=sys.stderr, flush=True)
+        descriptor = sys.stderr.fileno()
+        for start in range(0, len(line), select.PIPE_BUF):
+            # A pipe that nobody reads would block the process, and so its end. One that
+            # can be written takes so many bytes.
+            if select.select([], [descriptor], [], 0)[1]:
+                os.write(descriptor, line[start : start + select.PIPE_BUF])

@@ -97,6 +97,9 @@ class Cells:
         self._cells: dict[CellKey, _Cell] = defaultdict(_Cell)
         #: By name, how often each value was seen of what a server says of itself.
         self.facts: dict[str, Counter[str]] = defaultdict(Counter)
+        #: Prompt tokens that were looked up in the prefix cache, and found there.
+        self.prefix_cache_queries = 0.0
+        self.prefix_cache_hits = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._cells)
@@ -150,6 +153,15 @@ class Cells:
         if prefill_seconds > 0 and prompt_tokens > 0:
             cell.prefill_seconds += prefill_seconds
             cell.prefilled += begun * prompt_tokens
+
+    @property
+    def prefix_cache_hit_ratio(self) -> float | None:
+        """Share of the prompt tokens that the prefix cache had, 0 to 1; ``None`` if
+        none was looked up.
+        """
+        if not self.prefix_cache_queries:
+            return None
+        return min(1.0, self.prefix_cache_hits / self.prefix_cache_queries)
 
     @property
     def know_prompts(self) -> bool:

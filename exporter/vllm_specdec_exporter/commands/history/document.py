@@ -27,12 +27,15 @@ class Summary(Struct, frozen=True):
     #: Requests near its starts and ends, while it warmed up or was cut off.
     requests_left_out: float
     prompt_tokens: float | None  # of a request: mean
+    #: Share of the prompt tokens that the prefix cache had, 0 to 1.
+    prefix_cache_hit_ratio: float | None
     answer_tokens: float | None  # generated for a request: mean
     running: float  # requests in a replica's batch: mean
     running_p10: float  # and what is not exceeded a tenth of the time
     running_p90: float  # and nine tenths of it
     acceptance_ratio: float | None  # accepted of drafted tokens
-    mean_acceptance_length: float | None  # tokens of a step with a draft
+    #: Tokens of a step with a draft that can have reached an answer.
+    mean_acceptance_length: float | None
     #: The mean at its own loads: not to be compared.
     time_per_output_token_seconds: float | None
     tokens_per_second: float  # of a replica while it generates

@@ -27,6 +27,7 @@ from ...economics.equal_load import (
     MINIMUM_BLOCKS,
     Finished,
     Stratum,
+    prefix_cache_differs,
     speedup_over_strata,
     total,
 )
@@ -123,6 +124,9 @@ _SAME_CACHE = 1.5
 #: The factor by which drafts may make prefills slower: a draft model has at most an
 #: eighth of the target's size in most cases, and verifies little beside a prefill.
 _PREFILL_OF_DRAFTS = 1.25
+#: The logarithm of a ratio of prefill times that is worth a word although it is not
+#: certain: the least gain of another GPU.
+_PREFILLS_DIFFER = math.log(1.05)
 _COMPARED = (TimePerToken.OF_REQUESTS, TimePerToken.OF_STEPS)
 #: Share of the traffic from which on a finer matching is preferred to one that has more
 #: of it.
@@ -242,7 +246,16 @@ def _matched(
 
 
 def _other_facts(sides: _Sides) -> Iterator[str]:
-    """Yield what servers say of themselves that is not as it was."""
+    """Yield what servers say of themselves that is not as it was, and the shares of
+    prompts that they need not compute.
+    """
+    cached = sides.new.prefix_cache_hit_ratio
+    cached_before = sides.old.prefix_cache_hit_ratio
+    if prefix_cache_differs(cached, cached_before):
+        yield (
+            f"prompt tokens from the prefix cache {cached_before:.0%} to {cached:.0%}, "
+            "which are not computed between the steps of others"
+        )
     for name, values in sides.new.facts.items():
         values_before = sides.old.facts.get(name)
         if not values_before or values.keys() & values_before.keys():
@@ -299,17 +312,26 @@ def _with_prefills(change: Change, sides: _Sides, matching: _Matching) -> Change
     power = 2
     if by_drafts_too:
         power = 1
+    certain = control.is_above(1) or control.is_below(1)
     if control.is_above(1):
         low /= control.high**power
     elif control.is_below(1):
         high /= control.low**power
     else:
-        return change
+        # Too uncertain to say that something changed, or that nothing did: what it
+        # shows may be so, about one standard error more.
+        low /= max(1.0, math.sqrt(control.value * control.high))
+        high /= min(1.0, math.sqrt(control.value * control.low))
     speedup = Interval(speedup.value, low, high)
     change = replace(change, speedup=speedup, effect=_effect(speedup))
-    if by_drafts_too:
+    noticeable = abs(math.log(control.value)) >= _PREFILLS_DIFFER
+    if by_drafts_too or not (certain or noticeable):
         return change
-    other = f"prefills are {format_ratio(control.value)} times as fast per prompt token"
+    shown = format_ratio(control.value)
+    other = f"prefills are {shown} times as fast per prompt token"
+    if not certain:
+        ends = " to ".join(map(format_ratio, (control.low, control.high)))
+        other = f"prefills may be {shown} ({ends}) times as fast per prompt token"
     return replace(change, other_changes=(*change.other_changes, other))
 
 

@@ -13,6 +13,8 @@ from statistics import fmean
 
 from msgspec import Struct, field
 
+from ...measures.delivered import delivered
+from ...measures.history import Delta
 from .cells import BlockLength, Cells, TimePerToken
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
@@ -110,6 +112,8 @@ class ConfigurationTotals(Struct):
             begun=begun,
             prefill_seconds=values.get("prefill_seconds", 0.0),
         )
+        self.cells.prefix_cache_queries += values.get("prefix_cache_queries", 0.0)
+        self.cells.prefix_cache_hits += values.get("prefix_cache_hits", 0.0)
         for name, value in values.items():
             self.sums[name] += value
         self.running.append(step.running)
@@ -337,6 +341,17 @@ def _summary(
     if drafts and not accepted:
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
     k = totals.configuration.num_speculative_tokens or 0
+    gained = delivered(
+        Delta(
+            span=0.0,
+            drafts=drafts,
+            draft_tokens=sums["draft_tokens"],
+            accepted_tokens=accepted,
+            accepted_tokens_per_position=(),
+            generation_tokens=sums["generation_tokens"],
+            first_tokens=sums["requests"],
+        )
+    )
     seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_REQUESTS)
     if not weight:
         seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_STEPS)
@@ -354,12 +369,13 @@ def _summary(
         requests=sums["requests"] or sums["tpot_count"],
         requests_left_out=left_out,
         prompt_tokens=_ratio(sums["prompt_tokens"], sums["requests"]),
+        prefix_cache_hit_ratio=totals.cells.prefix_cache_hit_ratio,
         answer_tokens=_ratio(sums["generation_tokens"], sums["requests"]),
         running=fmean(running),
         running_p10=running[len(running) // 10],
         running_p90=running[len(running) * 9 // 10],
         acceptance_ratio=_ratio(accepted, sums["draft_tokens"] or drafts * k),
-        mean_acceptance_length=_ratio(drafts + accepted, drafts),
+        mean_acceptance_length=gained.length if gained else None,
         time_per_output_token_seconds=_ratio(seconds, weight),
         tokens_per_second=sums["generation_tokens"] / seconds_of_decoding,
     )

@@ -42,7 +42,8 @@ CACHE_LABELS = (
     "num_gpu_blocks",
 )
 #: Counters whose increases are read: fields of the normal form, the time per output
-#: token by requests, and the time of their prefills.
+#: token by requests, the time of their prefills, and the prompt tokens that were looked
+#: up in the prefix cache and found there.
 COUNTERS = (
     "generation_tokens",
     "requests",
@@ -54,6 +55,8 @@ COUNTERS = (
     "tpot_sum",
     "tpot_count",
     "prefill_seconds",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
 )
 
 

@@ -18,6 +18,7 @@ from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
 from ...economics.sizes import PRECISIONS, Precision, parse_parameters, parse_precision
 from ..arguments import add_flag, parsed, whole_between
+from ..exit_codes import FINE, PROBLEM
 from .estimates import estimate_head
 from .planning import Conclusion, make_plan, render, to_document
 from .question import (
@@ -47,8 +48,6 @@ def _read_config(path: str) -> Architecture:
 
 
 # Exit codes; bad usage is 2.
-FINE = 0
-AGAINST = 1
 
 # Above all that exists, so that only slips are refused.
 _MAX_K = 256
@@ -61,7 +60,7 @@ _MAX_TEMPERATURE = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `plan` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a "
+        f"Exit codes: {FINE} nothing speaks against it; {PROBLEM} a check fails or a "
         "reason to leave it off holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
@@ -187,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(render(plan))
     if plan.conclusion is Conclusion.LEAVE_OFF:
-        return AGAINST
+        return PROBLEM
     return FINE
 
 
@@ -201,6 +200,11 @@ def read_question(args: argparse.Namespace) -> Question:
         raise ConfigError(
             "--target-params or --target-config is missing: the size of the model "
             "to serve"
+        )
+    if target.architecture and target.architecture.head:
+        raise ConfigError(
+            f"--target-config is a head of {target.architecture.head.method}, which "
+            "drafts for a model: give it as --draft-config"
         )
     # Before the GPUs: what is missing is reported in the order of the help.
     draft = _draft(args, method, target)
@@ -241,6 +245,8 @@ def _draft(args: argparse.Namespace, method: Method, target: Model) -> Model | N
                 raise ConfigError(f"--draft-{name}: {method.name} has no draft model")
         return None
     usual, source = _usual_precision(method, target)
+    if args.draft_config is not None:
+        args.draft_config = _as_drafter(args.draft_config, method)
     model = _model(args, "draft", usual, source)
     if model is not None:
         return model
@@ -254,6 +260,17 @@ def _draft(args: argparse.Namespace, method: Method, target: Model) -> Model | N
     depth = args.num_speculative_tokens or for_method(method.name).typical_k
     estimate = estimate_head(method, target, usual, depth)
     return estimate and replace(estimate, precision_source=source)
+
+
+def _as_drafter(architecture: Architecture, method: Method) -> Architecture:
+    """Return the drafter of a method; ConfigError if it is a head of another one."""
+    drafter = architecture.as_head(method.name)
+    if drafter.head is not None and drafter.head.method != method.name:
+        raise ConfigError(
+            f"--draft-config is a head of {drafter.head.method}: add --method "
+            f"{drafter.head.method}"
+        )
+    return drafter
 
 
 def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:

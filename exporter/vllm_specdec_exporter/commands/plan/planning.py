@@ -117,7 +117,11 @@ def speculative_config(method: Method, k: int, name: str = "") -> dict[str, obje
         config["model"] = name or "<draft model>"
     config["num_speculative_tokens"] = k
     if method.name in ("ngram", "ngram_gpu"):
-        config["prompt_lookup_max"] = 4  # as vLLM's page on n-gram speculation has it
+        # Both: vLLM takes one that is given for the other too, and 5 and 5 for none, so
+        # that only matches of exactly so many tokens draft. The longest of vLLM's page;
+        # a single token matches by chance.
+        config["prompt_lookup_min"] = 2
+        config["prompt_lookup_max"] = 4
     return config
 
 
