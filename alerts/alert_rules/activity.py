@@ -23,14 +23,13 @@ def _bypassed() -> Alert:
             "> 1000\n"
             "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
             "unless max_over_time(engine:vllm_specdec_drafts:rate5m[25m]) > 0\n"
-            "and ignoring (state) "
+            f"and ignoring (state, {s.METADATA}) "
             '(max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
-            "unless "
-            "min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
-            "unless (\n"
-            "  (vllm_specdec_generation_tokens_total unless "
+            f"unless ignoring ({s.METADATA}) (\n"
+            "  min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
+            "  or (vllm_specdec_generation_tokens_total unless "
             "vllm_specdec_drafts_total)\n"
-            f"  and on ({s.MODEL}) (model:vllm_specdec_drafts:rate30m > 0)\n"
+            f"  and on ({s.MODEL}) model:vllm_specdec_drafts:rate30m > 0\n"
             ")"
         ),
         hold="5m",

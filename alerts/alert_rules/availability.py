@@ -61,10 +61,10 @@ def groups() -> tuple[Group, ...]:
 
 def _records() -> Iterator[Record]:
     success = "vllm_specdec_last_success_timestamp_seconds[5m]"
-    up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
+    up = s.plain(f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])")
     yield Record(
         s.READS,
-        f"delta({success}) == 0\nor {up}",
+        f"{s.plain(f'delta({success})')} == 0\nor {up}",
         why=(
             "Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
             "that the time of the last successful one has not changed for five "
@@ -119,7 +119,7 @@ def _refused() -> Record:
     return Record(
         _REFUSED,
         (
-            "group without (reason) (\n"
+            f"group without (reason, {s.METADATA}) (\n"
             "  increase(\n"
             "    vllm_specdec_poll_errors_total"
             '{reason=~"refused|unreachable"}[5m]\n'
@@ -330,7 +330,7 @@ def _unreachable() -> Iterator[Alert]:
             "refused",
             (
                 f"{s.READS} == 0 and {_REFUSED}\n"
-                f"or sum without (dns_name) ({resolved}) == 0"
+                f"or {s.plain(resolved, without='dns_name')} == 0"
             ),
             "45m",
             (

@@ -130,11 +130,11 @@ def _unwatched() -> str:
     unknown while drafts are trees, or K differs.
     """
     accepted, drafted, drafts = (
-        f"sum by ({s.MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
+        f"sum by ({s.MODEL}) (increase(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
         for name in ("accepted_tokens", "draft_tokens", "drafts")
     )
     calls, generated, requests = (
-        f"sum by ({s.MODEL}) (rate(«sglang»{name}_total{{}}[5m]))"
+        f"sum by ({s.MODEL}) (increase(«sglang»{name}_total{{}}[5m]))"
         for name in ("spec_verify_calls", "generation_tokens", "num_requests")
     )
     steps = "min_over_time(«sglang»spec_num_steps{}[5m])"
@@ -185,7 +185,7 @@ def _time_per_output_token() -> str:
     ratios = (
         " / ".join((spent, f"({made} > 0)"))
         for spent, made in (
-            [f"sum by ({s.MODEL}) (rate({name}{{}}[5m]))" for name in pair]
+            [f"sum by ({s.MODEL}) (increase({name}{{}}[5m]))" for name in pair]
             for pair in parts
         )
     )

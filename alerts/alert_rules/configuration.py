@@ -96,6 +96,7 @@ def _lacks() -> Record:
         "the_state_of_its_engines": f"({info} unless on ({s.TARGET}) {judged})",
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
         "the_name_of_the_model": f"({nameless} and on ({s.POD}) {_NAMED})",
+        "what_the_rules_record_of_its_model": f"({_unrecorded(active)})",
         "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": (
             f"({_RENAMED})"
         ),
@@ -105,6 +106,21 @@ def _lacks() -> Record:
         _LACK,
         f"group by ({s.TARGET}, lack) (\n{values}\n)",
         why="What alerts need of an exporter that is scraped, and Prometheus has not.",
+    )
+
+
+def _unrecorded(active: str) -> str:
+    """Return engines whose gauges say what their model's records must say as well.
+
+    A record is silently empty where its two sides have other labels, and all rules are
+    fine: then nothing pages.
+    """
+    judged = f"last_over_time(vllm_specdec_judged_speedup[{s.LOOK_BACK}])"
+    drafting = f"{active} == 1"
+    return (
+        f"{drafting} unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m\n"
+        f"or {judged} and on ({s.ENGINE}) ({drafting})\n"
+        f"unless on ({s.MODEL}) ({s.SPEEDUP} and {s.JUDGED_DRAFTS})"
     )
 
 
@@ -128,7 +144,8 @@ def _rules_blind() -> Alert:
         ),
         why=(
             "Thresholds come from the exporter. Those of single requests are read by "
-            "exporter, the others by model."
+            "exporter, the others by model. Recorded are the drafts of an engine that "
+            "drafts, and the speedup of a model with a judged engine."
         ),
     )
 
@@ -138,10 +155,10 @@ def _reload_failed() -> Alert:
         name="ConfigReloadFailed",
         subject="monitoring",
         level="instance",
-        expr=(
-            "last_over_time("
-            f"vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0"
-        ),
+        expr=s.plain(
+            f"last_over_time(vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}])"
+        )
+        + " == 0",
         hold="10m",
         keep="5m",
         summary="An exporter cannot use its newest configuration.",

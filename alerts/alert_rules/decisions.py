@@ -74,6 +74,8 @@ _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
+#: It pays, or nothing is drafted any more.
+_PAYS_OR_OFF = f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n  unless ignoring (method) ({s.UNDRAFTED})"
 
 
 def _silenced() -> Record:
@@ -106,24 +108,31 @@ def _silenced() -> Record:
     )
 
 
-def _firing(action: str) -> str:
+def _fired(action: str, more: str = "") -> str:
+    """Return that Disable fires, or fired within a quarter of an hour.
+
+    After a start Prometheus writes no ALERTS for two evaluations: between those of a
+    group of three minutes lie nine, and a plain selector looks back five.
+    """
     return (
-        f'on ({s.MODEL}, method) ALERTS{{alertname="VLLMSpecDecodeDisable", '
-        f'alertstate="firing", action="{action}"}}'
+        'last_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", '
+        f'alertstate="firing", action="{action}"{more}}}[15m])'
     )
 
 
+def _firing(action: str) -> str:
+    return f"on ({s.MODEL}, method) {_fired(action)}"
+
+
 def _disable_ticket() -> Alert:
-    firing = _firing("disable")
     return Alert(
         name="Disable",
         subject="decision",
         expr=(
             f"({s.DISABLE_RULE} < 1 unless {_SILENCED})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
-            f"  and {firing}\n"
-            f"  unless ({s.NOT_LOSING} or {s.MAY_PAY})\n"
-            f"  unless on ({s.MODEL}) ({s.UNDRAFTED}))"
+            f"  and {_firing('disable')}\n"
+            f"  {_PAYS_OR_OFF})"
         ),
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
@@ -208,15 +217,15 @@ def _measure() -> Alert:
 
 
 def _disable_while_paged(disable: Alert) -> Alert:
+    ticket = _fired("disable", f', severity="{WARNING}"')
     return Alert(
         name="Disable",
         severity="none",
         subject="decision",
         expr=(
-            f"max by ({s.MODEL}, method) (\n"
-            f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
-            f'action="disable", severity="{WARNING}"}}\n'
-            ")\n"
+            f"max by ({s.MODEL}, method) ({ticket})\n"
+            f"unless max_over_time({s.DISABLE_RULE}[15m]) >= {_BAND}\n"
+            f"  {_PAYS_OR_OFF}\n"
             f"and on ({s.MODEL}) "
             f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", '
             f'alertstate="firing"}}[2h])'

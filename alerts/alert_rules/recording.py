@@ -111,8 +111,10 @@ def _thresholds() -> Record:
     )
 
 
-def _rate(counter: str, window: str) -> str:
-    return f"rate(vllm_specdec_{counter}_total[{window}])"
+def _growth(counter: str, window: str) -> str:
+    # Not `rate`, which VictoriaMetrics divides by the time between a series' own
+    # samples: a pod of two minutes would count as if it had lived all the window.
+    return f"increase(vllm_specdec_{counter}_total[{window}])"
 
 
 #: Rates that are recorded for engines as well: engines are judged one by one, and sums
@@ -128,15 +130,16 @@ _OF_ENGINES_ONLY = {("accepted_tokens", "1h")}
 
 def _rates(window: str) -> Iterator[Record]:
     for counter in RATES[window]:
-        rate = _rate(counter, window)
-        if (counter, window) in _OF_ENGINES:
-            yield Record(f"engine:vllm_specdec_{counter}:rate{window}", rate)
-            rate = f"engine:vllm_specdec_{counter}:rate{window}"
+        of_engines = f"engine:vllm_specdec_{counter}:rate{window}"
+        of_models = f"model:vllm_specdec_{counter}:rate{window}"
+        growth = _growth(counter, window)
+        seconds = s.SECONDS[window]
+        if (counter, window) not in _OF_ENGINES:
+            yield Record(of_models, f"sum by ({s.MODEL}) ({growth}) / {seconds}")
+            continue
+        yield Record(of_engines, f"{growth} / {seconds}")
         if (counter, window) not in _OF_ENGINES_ONLY:
-            yield Record(
-                f"model:vllm_specdec_{counter}:rate{window}",
-                f"sum by ({s.MODEL}) ({rate})",
-            )
+            yield Record(of_models, f"sum by ({s.MODEL}) ({of_engines})")
 
 
 def _length_of_a_day() -> Record:
@@ -182,7 +185,7 @@ def _ratios(window: str) -> Iterator[Record]:
     drafts = rate("drafts")
     if window == "1h":
         accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
-        drafted = f"sum by ({s.MODEL}) ({_rate('draft_tokens', window)})"
+        drafted = f"sum by ({s.MODEL}) ({_growth('draft_tokens', window)}) / 3600"
     yield ratio(
         "acceptance",
         f"{accepted} / ({drafted} > 0)",
@@ -196,12 +199,12 @@ def _ratios(window: str) -> Iterator[Record]:
             "is `vllm_specdec_mean_acceptance_length` of the exporter.",
         )
     else:
-        positions = _rate("accepted_tokens_per_position", window)
+        positions = _growth("accepted_tokens_per_position", window)
         # SGLang's engines count no positions, so their drafts do not count here.
         first = positions.replace("[", '{position="0"}[')
         counted = (
             f"sum by ({s.MODEL}) (\n"
-            f"  {_rate('drafts', window)}\n"
+            f"  {_growth('drafts', window)}\n"
             f"  and ignoring (position) {first}\n"
             ")"
         )

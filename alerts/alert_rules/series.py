@@ -12,6 +12,11 @@ TARGET = f"{CLUSTER}, namespace, job, instance"
 #: Labels that name an engine, whatever else Prometheus attaches.
 ENGINE = f"{TARGET}, target, model_name, engine"
 
+#: Labels that Prometheus 3 adds to scraped series where it is told to
+#: (type-and-unit-labels), and drops with their name: what kept them would match nothing
+#: that lost them.
+METADATA = "__type__, __unit__"
+
 #: What selects the exporter's own `up`: its job by name, also as an operator names it
 #: (namespace/name).
 EXPORTER_JOB = f'job=~"{JOB}"'
@@ -47,6 +52,14 @@ def threshold_of_targets(name: str) -> str:
 def rounded(ratio: str) -> str:
     """Return a ratio as texts show it: in percent, with one decimal."""
     return f"round({ratio}, 0.001)"
+
+
+def plain(gauges: str, without: str = "") -> str:
+    """Return gauges with the labels of what is computed: without name and metadata, and
+    without labels of their own.
+    """
+    dropped = f"{without}, {METADATA}" if without else METADATA
+    return f"sum without ({dropped}) ({gauges})"
 
 
 def compare(left: str, operator: str, name: str) -> str:

@@ -38,9 +38,9 @@ _JUDGED, _GUESS = (
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS = "model:vllm_specdec_judged_tokens:rate5m"
 _SPENT = "model:vllm_specdec_plain_token_times:rate5m"
-_MEASURED = (
-    "sum without (basis) "
-    f'(last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}]))'
+_MEASURED = s.plain(
+    f'last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}])',
+    without="basis",
 )
 #: Whether an interval includes 1, and what a measurement says, decided or not.
 _MAY_BE = (
@@ -56,12 +56,19 @@ _BENEFICIAL = (
 _UNKNOWN = (
     f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{s.LOOK_BACK}]) == 1'
 )
-_ANY_MEASURED = (
-    "sum without (window) "
-    f'(last_over_time(vllm_specdec_measured_speedup{{window="5m"}}[{s.LOOK_BACK}]))'
-    " or sum without (basis, window) "
-    f'(last_over_time(vllm_specdec_estimated_speedup{{basis="measured", '
-    f'window="5m"}}[{s.LOOK_BACK}]))'
+_ANY_MEASURED = " or ".join(
+    (
+        s.plain(
+            f'last_over_time(vllm_specdec_measured_speedup{{window="5m"}}'
+            f"[{s.LOOK_BACK}])",
+            without="window",
+        ),
+        s.plain(
+            f'last_over_time(vllm_specdec_estimated_speedup{{basis="measured", '
+            f'window="5m"}}[{s.LOOK_BACK}])',
+            without="basis, window",
+        ),
+    )
 )
 
 
@@ -159,9 +166,9 @@ def replica_records() -> Iterator[Record]:
         )
 
     def last(name: str) -> str:
-        return (
-            "sum without (window) "
-            f'(last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
+        return s.plain(
+            f'last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}])',
+            without="window",
         )
 
     covered = last("coverage_ratio")
@@ -174,7 +181,8 @@ def replica_records() -> Iterator[Record]:
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > "
         "0)) > 0\n"
-        f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
+        f"unless (({_ANY_MEASURED})\n"
+        f"  and ignoring (verdict, {s.METADATA}) ({_UNKNOWN}))",
         why=(
             "Speedup against replicas of the model without speculation: the learned "
             "time of a step there, at this batch size, over the engine's own time of "
@@ -201,7 +209,7 @@ def replica_records() -> Iterator[Record]:
 def _of_each_engine() -> Record:
     return Record(
         s.ENGINE_SPEEDUP,
-        f"{_REPLICA}\nor\n{_JUDGED}",
+        f"{_REPLICA}\nor\n{s.plain(_JUDGED)}",
         why=(
             "Speedup of all output by the best basis: a baseline, a replica without "
             "speculation, calibrate, own steps, a model. Absent while it is not known "
@@ -295,7 +303,7 @@ def _over_hours() -> Iterator[Record]:
 
 
 def _guesses() -> Iterator[Record]:
-    guesses = f"{_GUESS} unless {_REPLICA}"
+    guesses = f"{_GUESS} unless ignoring ({s.METADATA}) {_REPLICA}"
     yield Record(
         _GUESSED,
         f"min by ({s.MODEL}) ({guesses})\n"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from .case import Table, cases, silent
 from .histories import pods, replica
-from .world import JOB, Phase, World
+from .world import JOB, MODEL, Phase, World
 
 WELL = Phase(20)
 GONE = Phase(20, gone=True)
@@ -268,6 +268,30 @@ def no_info() -> World:
     return world
 
 
+def labelled_by_type() -> World:
+    """From minute 10 on gauges have one more label, which the rules do not know: as
+    Prometheus adds the type of a series where it is told to.
+    """
+    world = World()
+    replica(world, 1, Phase(10), Phase(30, speedup=None), Phase(20))
+    for basis in ("judged_speedup", "guessed_speedup"):
+        world.put(
+            f"vllm_specdec_{basis}",
+            {
+                "job": JOB,
+                "instance": "10.0.0.1:9850",
+                "namespace": "chat",
+                "pod": "vllm-1",
+                "model_name": MODEL,
+                "engine": "0",
+                "kind": "gauge",
+            },
+            10,
+            [0.5] * 30,
+        )
+    return world
+
+
 UNREAD = "warning instance reason=no_answer target=localhost:8000 @1"
 NAMELESS = "warning instance reason=refused target=dns+http://vllm.chat.svc:8000 @1"
 FLAPS = "warning instance reason=flapping @1"
@@ -439,6 +463,10 @@ RULES_BLIND_CASES: Table = {
     "a-threshold-of-single-requests-is-missing": (
         blind_to_requests,
         {20: "warning instance @1"},
+    ),
+    "a-record-is-empty": (
+        labelled_by_type,
+        {9: "", 22: "warning instance @1", 55: ""},
     ),
     "vllm-names-no-model-either": (nameless, {39: ""}),
     "an-exporter-that-is-down-has-none": (all_down, {39: ""}),

@@ -82,6 +82,13 @@ def test_no_rule_asks_for_changes() -> None:
     assert not [path.name for path in FILES if "changes(" in path.read_text("utf-8")]
 
 
+def test_no_rule_asks_for_a_rate() -> None:
+    """VictoriaMetrics divides it by the time between a series' own samples: a pod of
+    two minutes would count as if it had lived all the window. `increase` counts alike.
+    """
+    assert not [path.name for path in FILES if "rate(" in path.read_text("utf-8")]
+
+
 # --- the samples
 
 
