@@ -19,10 +19,19 @@ from .observer import ObservationContext, Observer, call_safely
 Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
 
-class RelayEnd(asyncio.Protocol):
-    """Base class of both ends."""
+#: Receives bytes, of any connection, before they are copied.
+_READ = memoryview(bytearray(64 * 1024))
 
-    def __init__(self) -> None:
+
+class RelayEnd(asyncio.BufferedProtocol):
+    """Base class of both ends.
+
+    It reads as much at a time as the context says, and nothing while the other end
+    cannot send it on: a connection holds no more of it.
+    """
+
+    def __init__(self, context: ObservationContext) -> None:
+        self._context = context
         self.transport: asyncio.Transport | None = None
         self.peer: RelayEnd | None = None
         self.ended = False  # the remote side has sent its last byte
@@ -31,6 +40,20 @@ class RelayEnd(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
+        # 0 would stop asyncio's TLS for good
+        self.transport.set_write_buffer_limits(high=1, low=0)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return a part of `_READ`."""
+        return _READ[: self._context.at_once]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what was received."""
+        self.data_received(bytes(_READ[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on to the other end."""
+        raise NotImplementedError
 
     def pause_writing(self) -> None:
         """Stop reading from the other end, because the write buffer of this one is
@@ -48,7 +71,7 @@ class RelayEnd(asyncio.Protocol):
 
     def half_close(self) -> bool:
         """End the bytes to this end, which may still send; return whether that is
-        possible, which it is not over TLS.
+        possible, which it is not over TLS to the server.
         """
         transport = self.transport
         if transport is None or transport.is_closing() or self.ended:
@@ -124,7 +147,6 @@ class ClientSide(RelayEnd):
         connect: connects a `ServerSide` to the server; raises `UpstreamError`.
         context: shared state of the observers.
         count_error: receives the error of a failed connection to the server.
-        opened: called when the connection is established, with TLS after the handshake.
         closed: called when it has ended.
     """
 
@@ -133,15 +155,14 @@ class ClientSide(RelayEnd):
         connect: Connect,
         context: ObservationContext,
         count_error: Callable[[UpstreamError], None],
-        opened: Callable[[ClientSide], None],
         closed: Callable[[ClientSide], None],
     ) -> None:
-        super().__init__()
+        super().__init__(context)
         self._connect = connect
-        self._context = context
         self._count_error = count_error
-        self._opened = opened
         self._closed = closed
+        #: Begins the connection.
+        self.beginning: asyncio.Task[object] | None = None
         self._pending: list[bytes] = []
         self._refused = False
         self._connecting: asyncio.Task[None] | None = None
@@ -165,14 +186,7 @@ class ClientSide(RelayEnd):
         if not self.ended or self.transport is None:
             return False
         connection = self.transport.get_extra_info("socket")
-        if connection is None:
-            return True
         return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport and register the connection."""
-        super().connection_made(transport)
-        self._opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes of the client on to the server; the first ones open the connection
@@ -204,14 +218,27 @@ class ClientSide(RelayEnd):
         call_safely(self.observer, self.observer.from_server, data)
 
     async def _open(self) -> None:
-        server = ServerSide(self)
+        server = ServerSide(self, self._context)
         try:
             await self._connect(server)
+            self._connecting = None
+            self._begin(server)
         except UpstreamError as error:
             self.refuse(error)
-            return
+        except Exception as error:  # noqa: BLE001 - a bug, but the client gets a response
+            failure = UpstreamError("internal", f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            if self.peer is None:
+                self.refuse(failure)
+            else:
+                self._count_error(failure)
+                server.end(error)
+                self.end(error)
         finally:
             self._connecting = None
+
+    def _begin(self, server: ServerSide) -> None:
+        """Relay to the server that was connected."""
         if self.transport is None or self.transport.is_closing():
             server.end(None)  # the client disconnected meanwhile
             return
@@ -255,8 +282,8 @@ class ClientSide(RelayEnd):
 
     def eof_received(self) -> bool:
         """Half-close the server's connection too; the client may still read."""
-        if self.transport is None or self.transport.get_extra_info("sslcontext"):
-            return False  # TLS has no half-closed connections
+        if self.transport is None:
+            return False
         if self.peer is None and self._connecting is None:
             return False
         self.ended = True
@@ -283,8 +310,8 @@ class ClientSide(RelayEnd):
 class ServerSide(RelayEnd):
     """The end towards the server."""
 
-    def __init__(self, client: ClientSide) -> None:
-        super().__init__()
+    def __init__(self, client: ClientSide, context: ObservationContext) -> None:
+        super().__init__(context)
         self._client = client
         self._has_responded = False
         self.peer = client
