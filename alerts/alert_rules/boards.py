@@ -187,9 +187,17 @@ def _at_each_k() -> str:
 
 
 def _time_per_output_token() -> str:
-    """Return the mean time per output token: of all tokens; of SGLang, of requests."""
+    """Return the mean time per output token of requests that finished: over their
+    tokens; of SGLang, over requests.
+
+    Tokens of a stream that its client closed count as generated, and vLLM counts no
+    time of it.
+    """
     parts = (
-        ("«vllm»request_decode_time_seconds_sum", "«vllm»generation_tokens_total"),
+        (
+            "«vllm»request_decode_time_seconds_sum",
+            "«vllm»request_generation_tokens_sum",
+        ),
         (
             f"«sglang»request_time_per_output_token_seconds_{part}"
             for part in ("sum", "count")

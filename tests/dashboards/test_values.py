@@ -169,7 +169,7 @@ def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(
     times = {}
     for k, pod in (("3", "coder-6d5f8b7c9-0"), ("5", "coder-7c9bd4f4d-0")):
         spent = risen(changes, "request_decode_time_seconds_sum", pod)
-        times[k] = spent / risen(changes, "generation_tokens_total", pod)
+        times[k] = spent / risen(changes, "request_generation_tokens_sum", pod)
         row = {name: float(table[k,][name]) for name in ("From", "TPOT", "To", "For")}
         assert row["TPOT"] == pytest.approx(times[k], rel=0.01), k
         assert row["From"] <= row["TPOT"] <= row["To"], k

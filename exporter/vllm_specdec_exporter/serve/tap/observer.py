@@ -61,8 +61,8 @@ UNOBSERVED = {
     "malformed": "the request or the response is not the expected JSON",
     "refused": "the server returned an error",
     "route": (
-        "the responses of this API have no record of speculation: /v1/responses, "
-        "/v1/messages"
+        "the responses of this API have no record of speculation: /v1/messages, and "
+        "/v1/responses but for llama.cpp's streams"
     ),
     "too_large": (
         "the request or the response is too large to buffer, or has many tiny events"
@@ -182,7 +182,8 @@ class Observer:
             return  # stopped by earlier bytes of the same call
         self._context.requests += 1
         observable = Exchange.is_observable(method, path, headers)
-        self._context.unobserved["route"] += lacks_record(method, path)
+        if not observable:
+            self._context.unobserved["route"] += lacks_record(method, path)
         # Responses to pipelined requests could be taken for those of another.
         if self.busy or upgrades:
             self._context.unobserved["connection"] += observable

@@ -20,7 +20,7 @@ from ...per_request.observation import Observation
 from ...per_request.summary import TapResult
 from ...runtime import logs
 from ...settings.request_options import TapConfig
-from ...upstream.connection import UpstreamConfig, UpstreamTLS
+from ...upstream.connection import NEXT_ADDRESS_SECONDS, UpstreamConfig, UpstreamTLS
 from ...upstream.discovery import Resolver
 from .observer import ObservationContext
 from .relay import (
@@ -33,8 +33,6 @@ from .relay import (
 )
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
-#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
-_NEXT_ADDRESS_SECONDS = 0.25
 #: Limits of connections: of 15 kB each, and of 0.3 MiB with TLS to the server, they fit
 #: into the memory limit of the chart, beside the bodies that are observed.
 MAX_CLIENTS = 4096
@@ -197,7 +195,7 @@ class Tap:
             name = self.config.server_name or host
         connected = await start_connection(
             await self._resolver.addresses(host, port),
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
         )
         try:
             # With a socket of ours: asyncio would resolve the name in a thread that
