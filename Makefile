@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm test-llamacpp test-containers bench check wheel dist release-check fuzz lock clean
+.PHONY: help demo test test-all test-rest newer-programs lint generate pictures rules dashboards check-generated install-vllm test-vllm test-llamacpp test-containers bench check wheel dist release-check fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -40,6 +40,9 @@ test-rest: $(STAMP) ## What test-all adds: slow tests, a browser and other progr
 
 install-vllm:
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
+
+newer-programs: ## Prometheus 3 and others of Debian's newest suite into build/newer, for the tests of several versions
+	bash tests/newer.sh build/newer
 
 test-vllm: $(STAMP) install-vllm ## The exporter beside a real vLLM (installs one, on the CPU)
 	@bash tests/need.sh prometheus prometheus-alertmanager

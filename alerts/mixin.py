@@ -16,15 +16,26 @@ from typing import Any
 import yaml
 from ruamel.yaml import YAML
 
+from vllm_specdec_exporter.engines.tables import DIALECT_NAMED
+
+#: How the names of an engine's own series may begin, by its slot: every spelling that
+#: the exporter reads.
+SPELLINGS = {
+    "vllm": DIALECT_NAMED["vllm-v1"].prefixes,
+    "sglang": DIALECT_NAMED["sglang"].prefixes,
+}
 #: Slots: of the label of the cluster, of the regular expression of the exporter's job,
 #: and of addresses.
 CLUSTER = "«cluster»"
 JOB = "«job»"
 RUNBOOKS = "«runbooks»"
 GRAFANA = "«grafana»"
-#: A selector of vLLM's series, such as «vllm»num_requests_running{}, or its rate.
-_OF_VLLM = re.compile(
-    r'((?:rate|increase)\()?«vllm»(\w+\{(?:[^"}]|"[^"]*")*\}(?(1)\[[^]]*\]\)))'
+#: A selector of an engine's series, such as «vllm»num_requests_running{}, or a function
+#: of its range.
+_OF_ENGINE = re.compile(
+    r"((?:rate|increase|min_over_time|max_over_time)\()?"
+    rf"«({'|'.join(SPELLINGS)})»"
+    r'(\w+\{(?:[^"}]|"[^"]*")*\}(?(1)\[[^]]*\]\)))'
 )
 #: Slots of the values of the label `severity`; "none" has no other name.
 CRITICAL = "«critical»"
@@ -57,7 +68,8 @@ class Mixin:
         tags: of all dashboards.
         scrape_interval: no query of a dashboard looks at less than four of it; empty
             for the data source's.
-        prefixes: of vLLM's own series.
+        prefixes: of vLLM's own series; empty for every spelling that the exporter
+            reads.
     """
 
     job: str = "(.+/)?vllm-specdec-exporter"
@@ -68,7 +80,7 @@ class Mixin:
     grafana: str = COMMITTED_GRAFANA
     tags: tuple[str, ...] = ()
     scrape_interval: str = ""
-    prefixes: tuple[str, ...] = ("vllm:", "kserve_vllm:")
+    prefixes: tuple[str, ...] = ()
 
     def fill(self, value: Any) -> Any:
         """Return a text, or what is made of texts, with the names in place of the
@@ -80,13 +92,25 @@ class Mixin:
             return [self.fill(inner) for inner in value]
         if not isinstance(value, str):
             return value
-        value = _OF_VLLM.sub(self._of_vllm, value)
+        value = _OF_ENGINE.sub(self._of_engine, value)
         return _SLOT.sub(lambda slot: self._named(slot[1]), value)
 
-    def _of_vllm(self, match: re.Match[str]) -> str:
-        """Return a selector or rate of the series with any prefix."""
-        function = match[1] or ""
-        series = (f"{function}{prefix}{match[2]}" for prefix in self.prefixes)
+    def _of_engine(self, match: re.Match[str]) -> str:
+        """Return a selector of the series, or a function of its range, in any
+        spelling.
+        """
+        function, engine, selector = match.groups()
+        prefixes = SPELLINGS[engine]
+        if engine == "vllm" and self.prefixes:
+            prefixes = self.prefixes
+        if function is None and len(prefixes) > 1:
+            name, _, matchers = selector.partition("{")
+            named = f'__name__=~"({"|".join(prefixes)}){name}"'
+            return f"{{{named},{matchers}".replace(",}", "}")
+        # Of a range no name is left that keeps two spellings of one target apart.
+        series = [f"{function or ''}{prefix}{selector}" for prefix in prefixes]
+        if len(series) == 1:
+            return series[0]
         return f"({' or '.join(series)})"
 
     def _named(self, slot: str) -> str:
@@ -196,7 +220,8 @@ def _check(path: Path, mixin: Mixin) -> None:
         raise ValueError(f"{path}: cluster {mixin.cluster!r} is no name of a label")
     if not all(re.fullmatch(r"[a-zA-Z_][\w:]*", prefix) for prefix in mixin.prefixes):
         raise ValueError(
-            f"{path}: prefixes has prefixes of the names of series, such as 'vllm:'"
+            f"{path}: prefixes has prefixes of the names of series, such as "
+            f"{SPELLINGS['vllm'][0]!r}"
         )
     for interval in (mixin.interval, mixin.scrape_interval):
         if not _DURATION.fullmatch(interval):

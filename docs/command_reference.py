@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
+from vllm_specdec_exporter.commands.table import COMMANDS, PROGRAM
 from vllm_specdec_exporter.config.options import ENVIRONMENT_PREFIX, Parser
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
@@ -147,8 +147,9 @@ def commands() -> Iterator[str]:
     yield "# Commands"
     yield (
         f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` "
-        "and `--version`, and exits with code 2 and one line on standard error for "
-        "bad usage, with 74 if its output cannot be written. A flag beats its "
+        "(`serve`, `check` and `compare` show all flags with `--help-all`) and "
+        "`--version`, and exits with code 2 and one line on standard error for bad "
+        "usage, with 74 if its output cannot be written. A flag beats its "
         "environment variable."
     )
     yield table(

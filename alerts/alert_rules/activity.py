@@ -23,28 +23,30 @@ def _bypassed() -> Alert:
             "> 1000\n"
             "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
             "unless max_over_time(engine:vllm_specdec_drafts:rate5m[25m]) > 0\n"
-            "and ignoring (state) "
+            f"and ignoring (state, {s.METADATA}) "
             '(max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
-            "unless "
-            "min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
-            "unless (\n"
-            "  (vllm_specdec_generation_tokens_total unless "
+            f"unless ignoring ({s.METADATA}) (\n"
+            "  min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
+            "  or (vllm_specdec_generation_tokens_total unless "
             "vllm_specdec_drafts_total)\n"
-            f"  and on ({s.MODEL}) (model:vllm_specdec_drafts:rate30m > 0)\n"
+            f"  and on ({s.MODEL}) model:vllm_specdec_drafts:rate30m > 0\n"
             ")"
         ),
         hold="5m",
         keep="15m",
-        summary="Speculation is configured, but nothing is drafted.",
+        summary="Speculation is configured, but no drafts are counted.",
         description=(
             t.WHO["engine"]
             + (
-                " has generated tokens for 30 minutes without a draft, and no "
-                "schedule sets K = 0: speculation gains nothing."
+                " has generated tokens for 30 minutes, no draft was counted, and no "
+                "schedule sets K = 0. Either nothing is drafted, or this version of "
+                "vLLM counts drafts under a name that the exporter does not know."
             )
         ),
         action=(
-            "Check vLLM's arguments: has a deployment lost --speculative-config? Then "
+            "Does vLLM's /metrics have counters of drafts under other names? Then "
+            "upgrade the exporter. Else check vLLM's arguments: has a deployment lost "
+            "--speculative-config? Then "
             "run vllm-specdec-exporter check against the server, and read vLLM's log."
         ),
         value="0 drafts, " + t.this(t.COUNT) + " tokens in 30m",
@@ -68,7 +70,7 @@ def _collapsed() -> Alert:
             f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
             f"unless ({s.compare_each(s.JUDGED_SPEEDUP, '>=', 'beneficial_speedup')})"
         ),
-        hold="5m",
+        hold="7m",
         keep="10m",
         summary=(
             "Speculation has silently collapsed: almost all drafted tokens are "
@@ -79,16 +81,21 @@ def _collapsed() -> Alert:
             "draft tokens, over 5 minutes."
         ),
         action=(
-            "Find what changed: an upgrade of vLLM, target and draft model that no "
-            "longer fit (quantization, checkpoint, chat template), very high "
-            "temperatures or long contexts. Switch speculation off until then."
+            "Read some answers: an engine whose answers are garbled is drained first. "
+            "Then find what changed: an upgrade of vLLM, target and draft model that "
+            "no longer fit (quantization, checkpoint, chat template), very high "
+            "temperatures or long contexts. Until then switch speculation off"
+            f"{t.ON_METHOD}."
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
         sample=t.drafts("5m"),
         why=(
-            "Speculation is lossless, so there is no other symptom. Harmful pages if "
-            "the lost speed is severe. Kept for 10 minutes only: a run of ten minutes "
-            "is over before Alertmanager sends the ticket, so that it is not sent."
+            "Speed is the only other symptom where answers are not garbled as well: "
+            "verification is lossless, but what breaks the drafter, such as a broken "
+            "KV cache, may break the target too. Harmful pages if "
+            "the lost speed is severe. Not of a run of ten minutes: rates over 5 "
+            "minutes are low for 6 of them. Kept for 10 minutes only: a longer run "
+            "may be over before Alertmanager sends the ticket, so that it is not sent."
         ),
     )

@@ -14,9 +14,16 @@ from .rule import Alert, Group, Record
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
 #: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace
 #: of their own, `elsewhere`.
-_SERVES = "model:vllm_specdec_vllm_serves:bool"
+_KNOWN_TO_SERVE = "model:vllm_specdec_vllm_serves:bool"
+_SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
+#: The label that names where exporters read a model that is `watched`.
+_OF_VLLM = "vllm_namespace"
+#: The namespace in the name of a Service, such as vllm.chat.svc:8000.
+_IN_NAME = r"(?:.*://)?[^.:]+[.]([^.:]*[a-z][^.:]*)(?:[.:].*)?"
+#: VLLM that speculates, its namespace by that label.
+_VLLM = f'label_replace({s.SPECULATIVE}, "{_OF_VLLM}", "$1", "namespace", "(.*)")'
 _RESTART = (
     "Look at the exporter's container or unit and its log; restore the scrape target."
 )
@@ -54,10 +61,10 @@ def groups() -> tuple[Group, ...]:
 
 def _records() -> Iterator[Record]:
     success = "vllm_specdec_last_success_timestamp_seconds[5m]"
-    up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
+    up = s.plain(f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])")
     yield Record(
         s.READS,
-        f"delta({success}) == 0\nor {up}",
+        f"{s.plain(f'delta({success})')} == 0\nor {up}",
         why=(
             "Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
             "that the time of the last successful one has not changed for five "
@@ -72,22 +79,38 @@ def _records() -> Iterator[Record]:
 
 
 def _serves() -> Record:
-    here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
+    read = f'last_over_time(vllm_specdec_info{{target!=""}}[{s.LOOK_BACK}])'
+    by_name = f"""label_replace({read}, "{_OF_VLLM}", "$1", "target", "{_IN_NAME}")"""
+    by_address = f'label_replace({read}, "instance", "$1", "target", "(.+)")'
+    scraped = (
+        f"topk by ({CLUSTER}, model_name, instance) (1, "
+        f"group by ({CLUSTER}, model_name, instance, {_OF_VLLM}) ({_VLLM}))"
+    )
+    watched = (
+        f"{by_name} or {by_address} "
+        f"* on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM}) {scraped}"
+    )
+    here = f'last_over_time({_KNOWN_TO_SERVE}{{where="here"}}[7d])'
     elsewhere = (
-        f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on "
-        f"({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
+        f'last_over_time({_KNOWN_TO_SERVE}{{where="watched",{_OF_VLLM}!=""}}[7d]) '
+        f"and on ({CLUSTER}, model_name, {_OF_VLLM}) {_VLLM} "
+        f"unless on ({s.NAMESPACE}) {here}"
     )
     return Record(
-        _SERVES,
+        _KNOWN_TO_SERVE,
         s.labelled(
             "where",
             here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
             elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
+            watched=f"group by ({s.MODEL}, {_OF_VLLM}) ({watched})",
         ),
         why=(
             "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-            "namespace that had none for a week, one in a namespace without "
-            "exporters, whose model its exporters watched."
+            "namespace that had none for a week, one of the model in a namespace where "
+            "its exporters read it. Another vLLM with the same name of a model is none "
+            "of theirs. What is watched is where exporters of several servers read "
+            "them, by the label target: a name such as service.namespace, or an "
+            "address that Prometheus scrapes too."
         ),
     )
 
@@ -96,7 +119,7 @@ def _refused() -> Record:
     return Record(
         _REFUSED,
         (
-            "group without (reason) (\n"
+            f"group without (reason, {s.METADATA}) (\n"
             "  increase(\n"
             "    vllm_specdec_poll_errors_total"
             '{reason=~"refused|unreachable"}[5m]\n'
@@ -144,8 +167,8 @@ def _lost() -> tuple[Alert, ...]:
             description=(
                 f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was "
                 "down for most of the last half hour. Prometheus still scrapes vLLM "
-                "there, or elsewhere with a model that they watched, so it serves, "
-                "and no harm by speculation is detected."
+                "there, or where they read a model in another namespace, so it "
+                "serves, and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
@@ -199,8 +222,8 @@ def _lost() -> tuple[Alert, ...]:
             ),
             description=(
                 f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes a "
-                "vLLM with speculation in this namespace, or with a model that they "
-                "watched. There were exporters within the last week."
+                "vLLM with speculation in this namespace, or where they read a model "
+                "in another. There were exporters within the last week."
             ),
             action=restore,
             why=(
@@ -307,7 +330,7 @@ def _unreachable() -> Iterator[Alert]:
             "refused",
             (
                 f"{s.READS} == 0 and {_REFUSED}\n"
-                f"or sum without (dns_name) ({resolved}) == 0"
+                f"or {s.plain(resolved, without='dns_name')} == 0"
             ),
             "45m",
             (

@@ -81,7 +81,11 @@ def _lacks() -> Record:
     of_models = f"count by ({s.MODEL}) ({s.THRESHOLD}) == {len(THRESHOLDS)}"
     names = "|".join(_OF_TARGETS)
     of_targets = f'vllm_specdec_threshold{{threshold=~"{names}"}}'
-    there = f"count by ({s.TARGET}) (last_over_time({of_targets}[{s.LOOK_BACK}]))"
+    # Each once: a pair of Prometheus servers may have everything twice.
+    there = (
+        f"count by ({s.TARGET}) (group by ({s.TARGET}, threshold) "
+        f"(last_over_time({of_targets}[{s.LOOK_BACK}])))"
+    )
     nameless = active.replace('"active"', '"active",model_name="",pod!=""')
     lack = {
         "some_of_its_thresholds": (
@@ -92,6 +96,7 @@ def _lacks() -> Record:
         "the_state_of_its_engines": f"({info} unless on ({s.TARGET}) {judged})",
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
         "the_name_of_the_model": f"({nameless} and on ({s.POD}) {_NAMED})",
+        "what_the_rules_record_of_its_model": f"({_unrecorded(active)})",
         "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": (
             f"({_RENAMED})"
         ),
@@ -101,6 +106,19 @@ def _lacks() -> Record:
         _LACK,
         f"group by ({s.TARGET}, lack) (\n{values}\n)",
         why="What alerts need of an exporter that is scraped, and Prometheus has not.",
+    )
+
+
+def _unrecorded(active: str) -> str:
+    """Return engines whose gauges say what their model's records must say as well.
+
+    A record is silently empty where its two sides have other labels, and all rules are
+    fine: then nothing pages.
+    """
+    judged = f"({s.SPEEDUP} and {s.JUDGED_DRAFTS})"
+    return (
+        f"{active} == 1 unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m\n"
+        f"or {s.ENGINE_SPEEDUP} unless on ({s.MODEL}) {judged}"
     )
 
 
@@ -124,7 +142,8 @@ def _rules_blind() -> Alert:
         ),
         why=(
             "Thresholds come from the exporter. Those of single requests are read by "
-            "exporter, the others by model."
+            "exporter, the others by model. Recorded are the drafts of an engine that "
+            "drafts, and the speedup of a model with a judged engine."
         ),
     )
 
@@ -134,10 +153,10 @@ def _reload_failed() -> Alert:
         name="ConfigReloadFailed",
         subject="monitoring",
         level="instance",
-        expr=(
-            "last_over_time("
-            f"vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0"
-        ),
+        expr=s.plain(
+            f"last_over_time(vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}])"
+        )
+        + " == 0",
         hold="10m",
         keep="5m",
         summary="An exporter cannot use its newest configuration.",

@@ -4,7 +4,12 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Record
 
-_OF_BEST = "model:vllm_specdec_acceptance_of_best_day:ratio"
+_FIT = (
+    "Compare the traffic of these days (language, prompts, temperature, length). If it "
+    "has changed for good, train or choose the drafter for it, or take the K that the "
+    "exporter advises now, if it advises one."
+)
+_OF_EARLIER = "model:vllm_specdec_acceptance_of_best_day:ratio"
 
 
 #: How far the acceptance rate has fallen below that of the hours before, of yesterday
@@ -16,52 +21,75 @@ def rules() -> tuple[Record | Alert, ...]:
     """Return the rules on a restart, on days and on uptime, each record before its
     alert.
     """
-    return (_steps(), _step(), _of_best_day(), _decayed(), _decayed_with_uptime())
+    return (
+        _steps(),
+        _step(),
+        _of_earlier_days(),
+        _decayed(),
+        _decayed_slowly(),
+        _decayed_with_uptime(),
+    )
 
 
 def _steps() -> Record:
-    acceptance = f"{s.ACCEPTANCE}:ratio_rate1h"
+    hour, half_hour, minutes = (
+        f"{s.ACCEPTANCE}:ratio_rate{window}" for window in ("1h", "30m", "5m")
+    )
     accepted, drafted = (
         f"sum_over_time(model:vllm_specdec_{counter}:rate30m[6h:30m] offset 2h)"
         for counter in ("accepted_tokens", "draft_tokens")
     )
-    of_hours_before = f"{accepted} / ({drafted} > 0) - {acceptance}"
-    steps = s.labelled(
+    before = s.labelled(
         "against",
-        the_hours_before=f"({of_hours_before})",
-        yesterday=f"(({acceptance} offset 1d) - {acceptance})",
-        a_week_ago=f"(({acceptance} offset 7d) - {acceptance})",
+        the_hours_before=f"({accepted} / ({drafted} > 0))",
+        yesterday=f"({hour} offset 1d)",
+        a_week_ago=f"({hour} offset 7d)",
     )
     return Record(
         _STEP,
         f"min by ({s.MODEL}) (\n"
-        f"{steps}\n"
+        f"{before}\n"
         ")\n"
-        f"and ({of_hours_before})\n"
-        f"and {s.enough('1h', 'comparison_minimum_drafts')}",
+        f"- ({half_hour} > {minutes} or {minutes})\n"
+        f"and {drafted} > 0\n"
+        f"and {s.enough('1h', 'comparison_minimum_drafts')}\n"
+        f"and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
+        f"unless {s.RESTARTS} > ({s.RESTARTS} offset 30m)\n"
+        f"unless {s.k_changed('8h')}",
+        why=(
+            "Of half an hour and of 5 minutes the higher: what has recovered in the "
+            "meantime is no step. Not within half an hour of a restart, so that no "
+            "window straddles it."
+        ),
     )
 
 
 def _step() -> Alert:
+    firing = (
+        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
+        'against="restart"}'
+    )
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
             f"round(100 * {_STEP}, 0.1) > ignoring (threshold) 100 * "
             f"{s.threshold('step_acceptance_ratio')}\n"
-            f"and {s.RESTARTS}\n"
-            f"unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
-            f"and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
-            f"unless {s.k_changed('8h')}"
+            f"and on ({s.MODEL}) (\n"
+            f"  {s.RESTARTS} offset 30m\n"
+            f"  unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
+            f"  or {firing}\n"
+            f"  and on ({s.MODEL}) last_over_time({s.RESTARTS}[90m])\n"
+            ")"
         ),
         hold="15m",
-        keep="2h",
+        keep="15m",
         summary="Acceptance has been lower since a restart, as after quantization.",
         description=(
-            "Since a restart within the last 2 hours, the acceptance rate of "
-            f"{t.WHO['model']} is {t.this(t.COUNT)} percentage points lower than "
-            "before, at the same K. A quantized target or another checkpoint can have "
-            "this effect."
+            f"After a restart within the last hours, {t.WHO['model']} accepts "
+            f"{t.this(t.COUNT)} percentage points less than before, at the same K, by "
+            "half an hour in which nothing was restarted. A quantized target or "
+            "another checkpoint can have this effect."
         ),
         action=(
             "Compare the build with the one before: quantization, checkpoint of "
@@ -73,34 +101,70 @@ def _step() -> Alert:
             t.COUNT,
             "{} points",
         ),
-        sample=t.drafts("1h"),
+        sample=t.drafts("30m"),
         labels={"against": "restart"},
         why=(
-            "The published figure: 5 points against the unquantized baseline. "
-            "Compared with the hours before the restart, the same time yesterday and "
-            "a week ago if there is data. Silent if there were restarts in the hours "
-            "before as well, as under an autoscaler: then a restart explains nothing."
+            "The published figure: 5 points against the unquantized baseline. Half an "
+            "hour without a restart is compared with the hours before the restart, the "
+            "same time yesterday and a week ago if there is data. Silent if there were "
+            "restarts in the hours before as well, as under an autoscaler: then a "
+            "restart explains nothing. It lasts for up to four hours after the "
+            "restart while acceptance is lower, and ends with another restart, such "
+            "as a roll-back."
         ),
     )
 
 
-def _of_best_day() -> Record:
+def _of_earlier_days() -> Record:
     day = f"{s.LENGTH}:ratio_rate1d"
-    parts = s.labelled(
+
+    def drafted(window: str, offset: str = "") -> str:
+        """Return the mean length of drafts, by half hours at the same times of day."""
+        length = (
+            "model:vllm_specdec_draft_tokens:rate30m / "
+            "model:vllm_specdec_drafts:rate30m"
+        )
+        return f"avg_over_time(({length})[{window}:6h]{offset})"
+
+    week = s.labelled(
         "of",
         best_day=f"({day} / max_over_time({day}[7d:3h]))",
         same_weekday=f"({day} / ({day} offset 7d))",
     )
+    weeks = s.labelled(
+        "of",
+        same_weekday=f"({day} / ({day} offset 14d))",
+        day_after=f"({day} / ({day} offset 13d))",
+    )
+    as_long = {
+        "days": f"{drafted('1d')} >= 0.95 * {drafted('7d')}",
+        "weeks": (
+            f"{drafted('1d')} >= 0.95 * {drafted('1d', ' offset 14d')}\n"
+            f"and {s.K} == ({s.K} offset 14d)"
+        ),
+    }
+    values = s.labelled(
+        "against",
+        days=f"(max by ({s.MODEL}) (\n{week}\n)\nand {as_long['days']})",
+        weeks=f"(max by ({s.MODEL}) (\n{weeks}\n)\nand {as_long['weeks']})",
+    )
     return Record(
-        _OF_BEST,
-        f"max by ({s.MODEL}) (\n{parts}\n)\n"
-        f"and {s.enough('1d', 'comparison_minimum_drafts')}",
+        _OF_EARLIER,
+        f"({values})\n"
+        f"and on ({s.MODEL}) ({s.enough('1d', 'comparison_minimum_drafts')})",
         why=(
-            "The mean acceptance length of the last day, if it had enough drafts, "
-            "over that of the best day of a week, or of the same weekday. Means of "
-            "days, so that no hour of the day matters."
+            "The mean acceptance length of the last day, if it had enough drafts, over "
+            "that of the best day of a week, or of the same weekday; and over that of "
+            "two weeks ago, at the same K. Means of days, so that no hour of the day "
+            "matters; not if drafts have become shorter, as by a schedule of K."
         ),
     )
+
+
+def _lost(against: str) -> str:
+    """Return the share of the mean acceptance length that is lost, where it is much."""
+    lost = s.rounded(f'1 - {_OF_EARLIER}{{against="{against}"}}')
+    return s.compare_each(lost, ">", "drop_ratio")
 
 
 def _decayed() -> Alert:
@@ -109,7 +173,6 @@ def _decayed() -> Alert:
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
         'against!="days"}'
     )
-
     days = {
         name: f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
         for ago, name in (
@@ -123,9 +186,9 @@ def _decayed() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{s.compare(s.rounded(f'1 - {_OF_BEST}'), '>', 'drop_ratio')}\n"
+            f"{_lost('days')}\n"
             f"unless on ({s.MODEL}) count_over_time({firing}[7d])\n"
-            f"unless {s.k_changed('7d')}"
+            f"unless on ({s.MODEL}) ({s.k_changed('7d')})"
         ),
         hold="1h",
         keep="6h",
@@ -136,11 +199,7 @@ def _decayed() -> Alert:
             "on the same weekday if that differs less. No sudden fall was found "
             "within the week."
         ),
-        action=(
-            "Compare the traffic of these days (language, prompts, temperature, "
-            "length). If it has changed for good, train or choose the drafter for it, "
-            "or take the K that the exporter advises now."
-        ),
+        action=_FIT,
         value=t.this(t.PERCENT) + " lower",
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
         sample=t.drafts("1d"),
@@ -152,6 +211,50 @@ def _decayed() -> Alert:
         ),
         labels={"against": "days"},
         why=("Silent if another rule of this name has told of the fall."),
+    )
+
+
+def _decayed_slowly() -> Alert:
+    day = f"{s.LENGTH}:ratio_rate1d"
+    firing = (
+        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
+        'against!="weeks"}'
+    )
+    return Alert(
+        name="AcceptanceDropped",
+        subject="acceptance",
+        expr=(
+            f"{_lost('weeks')}\nunless on ({s.MODEL}) count_over_time({firing}[14d])"
+        ),
+        hold="1h",
+        keep="6h",
+        summary="Acceptance has decayed over weeks.",
+        description=(
+            f"The mean acceptance length of {t.WHO['model']} over the last day is "
+            f"{t.this(t.PERCENT)} lower than on the same weekday two weeks ago, at the "
+            "same K. In no week did it fall so far at once that another rule told of "
+            "it."
+        ),
+        action=_FIT,
+        value=t.this(t.PERCENT) + " lower",
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
+        sample=t.drafts("1d"),
+        context=t.each(
+            s.labelled(
+                "day",
+                two_weeks_ago=f"{day}{{MODEL}} offset 14d",
+                now=f"{day}{{MODEL}}",
+            ).replace("\n", " "),
+            "day",
+            t.NUMBER,
+            "mean acceptance length ",
+        ),
+        labels={"against": "weeks"},
+        why=(
+            "What falls too slowly for a week to show it. Lower than on two days, so "
+            "that one odd day decides nothing. A loss that takes longer than two "
+            "weeks for drop_ratio is not told."
+        ),
     )
 
 

@@ -9,11 +9,16 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
+#: A change of K or of the method is for all engines.
+_MOST_ADVISED = (
+    f"  and count by ({s.MODEL}) ({s.ADVISED}) > 0.5 * count by ({s.MODEL}) "
+    f"({s.VOTERS})\n"
+    f"  unless on ({s.MODEL}) {s.METHOD}"
+)
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
-_GUESS = "model:vllm_specdec_guessed_speedup:min"
 _SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
@@ -55,7 +60,7 @@ def group() -> Group:
 
 #: What the rule compared, each with its value, and then with its threshold; only what
 #: is too low.
-_LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
+_LAST = f"last_over_time({s.DECISIVE}{{METHOD}}[1h])"
 
 
 def _limits(values: str) -> str:
@@ -67,9 +72,13 @@ _FAILED = f"{_LAST} < on (threshold) group_left () ({_BAND} * {s.THRESHOLD}{{MOD
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
 _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
-_LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
+_LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
-_ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
+#: It pays, or nothing is drafted any more.
+_PAYS_OR_OFF = (
+    f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n"
+    f"  unless ignoring (method) ({s.UNDRAFTED})"
+)
 
 
 def _silenced() -> Record:
@@ -84,50 +93,61 @@ def _silenced() -> Record:
             f"{_BAND})[{window}:3m]) > 4"
         )
 
+    told = s.told("VLLMSpecDecodeDisable", ', action="measure"')
+    measure = f"group by ({s.MODEL}, method) {told}"
     return Record(
         _SILENCED,
-        f"group by ({s.MODEL}) (\n"
+        f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
         f"{well('12h')}\n"
-        f"  or {well('30m')} and on ({s.MODEL}) {fired}\n)",
+        f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)\n"
+        f"or {s.tagged(measure, 'action', 'measure')}",
         why=(
             "Disable does not begin: yesterday within three hours of this time it was "
             "too low for a quarter of an hour, and has been well since, as with a "
             "batch every night; or it fired within a day, and half an hour ago it was "
-            "well, as in waves."
+            "well, as in waves. To measure is asked for once in six days."
         ),
     )
 
 
-def _firing(action: str) -> str:
+def _fired(action: str, more: str = "") -> str:
+    """Return that Disable fires, or fired within a quarter of an hour.
+
+    After a start Prometheus writes no ALERTS for two evaluations: between those of a
+    group of three minutes lie nine, and a plain selector looks back five.
+    """
     return (
-        f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", '
-        f'alertstate="firing", action="{action}"}}'
+        'last_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", '
+        f'alertstate="firing", action="{action}"{more}}}[15m])'
     )
 
 
+def _firing(action: str) -> str:
+    return f"on ({s.MODEL}, method) {_fired(action)}"
+
+
 def _disable_ticket() -> Alert:
-    firing = _firing("disable")
     return Alert(
         name="Disable",
         subject="decision",
         expr=(
             f"({s.DISABLE_RULE} < 1 unless {_SILENCED})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
-            f"  and {firing}\n"
-            f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or "
-            f"({s.UNDRAFTED})))"
+            f"  and {_firing('disable')}\n"
+            f"  {_PAYS_OR_OFF})"
         ),
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for "
-            "disabling, and it has not been 5 % above it since. While traffic is too "
-            "thin to judge, the value is the last that could be judged, at most an "
-            "hour old."
+            f"For 15 minutes a measure of {t.WHO['model']}{t.BY_METHOD} was below its "
+            "threshold for disabling, and it has not been 5 % above it since. While "
+            "traffic is too thin to judge, the value is the last that could be judged, "
+            "at most an hour old."
         ),
         action=(
-            "Switch speculation off: start vLLM without --speculative-config. Or try "
+            f"Switch speculation off{t.ON_METHOD}: start vLLM without "
+            "--speculative-config. Or try "
             "another method first: vllm-specdec-exporter plan."
         ),
         value=_VALUES,
@@ -144,15 +164,17 @@ def _disable_ticket() -> Alert:
 
 
 def _measure() -> Alert:
-    low, high = (
-        f"{aggregation}(last_over_time(vllm_specdec_speedup_interval"
-        f'{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
-        for aggregation, bound in (("min", "low"), ("max", "high"))
-    )
+    def of_engines(aggregation: str, gauge: str) -> str:
+        last = f"last_over_time(vllm_specdec_{gauge}[{s.LOOK_BACK}])"
+        return (
+            f"({aggregation}({last} and on ({s.ENGINE}) {s.METHOD}{{METHOD}}) "
+            f"or {aggregation}({last}) unless on () {s.METHOD}{{MODEL}})"
+        )
+
     values = {
-        "lowest_estimate": f"{_GUESS}{{MODEL}}",
-        "lowest_end": low,
-        "highest_end": high,
+        "lowest_estimate": of_engines("min", "guessed_speedup{MODEL}"),
+        "lowest_end": of_engines("min", 'speedup_interval{bound="low",MODEL}'),
+        "highest_end": of_engines("max", 'speedup_interval{bound="high",MODEL}'),
     }
     guess = t.each(
         s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": "
@@ -164,21 +186,20 @@ def _measure() -> Alert:
             f"({s.PUBLISHED_RULE} < 1\n"
             f"  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
             f"  and {_firing('measure')})\n"
-            f"and on ({s.MODEL}) {s.MAY_PAY}\n"
-            f"{_ENDS}\n"
-            f"unless on ({s.MODEL}) "
-            f'max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", '
-            'alertstate="firing", '
-            'action="measure"}[6d] offset 12h)'
+            f"and {s.MAY_PAY}\n"
+            f"unless {s.NOT_LOSING}\n"
+            f'unless ignoring (action) {_SILENCED}{{action="measure"}}'
         ),
         hold="15m",
         summary=(
-            "Speculation should be switched off by the published rule, but the "
-            "estimate says otherwise: measure."
+            "Acceptance is below the threshold for disabling, but by the estimate "
+            "speculation may pay: measure."
         ),
         description=(
-            f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens "
-            "by the published rule, for 15 minutes or more. By its estimated speedup "
+            f"Within the last 3 hours {t.WHO['model']}{t.BY_METHOD} accepted too few "
+            "draft tokens for 15 minutes or more, by the thresholds below: those of "
+            "the published rule for draft models, and the break-even of other methods. "
+            "By the speedup that is estimated for its engines "
             f"it may pay, which is not certain{guess}."
         ),
         action=(
@@ -190,8 +211,8 @@ def _measure() -> Alert:
         threshold=t.each(_limits(_BELOW), "measure", t.NUMBER),
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "Ticket, action=measure: a guess does not silence the published rule, and "
-            "the published rule alone does not act against a guess. It stands for "
+            "Ticket, action=measure: a guess does not silence the rule on acceptance, "
+            "and that rule alone does not act against a guess. It stands for "
             "three hours after acceptance was last too low, ends after 12 hours, and "
             "is not told again within six days: measuring is asked for once."
         ),
@@ -199,15 +220,15 @@ def _measure() -> Alert:
 
 
 def _disable_while_paged(disable: Alert) -> Alert:
+    ticket = _fired("disable", f', severity="{WARNING}"')
     return Alert(
         name="Disable",
         severity="none",
         subject="decision",
         expr=(
-            f"max by ({s.MODEL}) (\n"
-            f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
-            f'action="disable", severity="{WARNING}"}}\n'
-            ")\n"
+            f"max by ({s.MODEL}, method) ({ticket})\n"
+            f"unless max_over_time({s.DISABLE_RULE}[15m]) >= {_BAND}\n"
+            f"  {_PAYS_OR_OFF}\n"
             f"and on ({s.MODEL}) "
             f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", '
             f'alertstate="firing"}}[2h])'
@@ -255,10 +276,11 @@ def _steady_advice() -> Record:
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
         f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
         f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
-        f"  and {s.ENOUGH_30M}\n)",
+        f"  and {s.ENOUGH_30M}\n{_MOST_ADVISED}\n)",
         why=(
-            "There has been advice on K for a day in which K did not change, it is "
-            "worth a restart, and no other method is advised."
+            "There has been advice on K for a day in which K did not change, for most "
+            "engines of the model's only method. It is worth a restart, and no other "
+            "method is advised."
         ),
     )
 
@@ -350,7 +372,7 @@ def _switch() -> Alert:
         subject="decision",
         expr=(
             f'round({s.ADVICE}{{action="switch_method"}}, 0.01) > 0.5\nand on '
-            f"({s.MODEL}) {s.ENOUGH_30M}"
+            f"({s.MODEL}) {s.ENOUGH_30M}\nunless on ({s.MODEL}) {s.METHOD}"
         ),
         hold="1h",
         keep="15m",

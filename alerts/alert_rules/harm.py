@@ -7,8 +7,8 @@ from . import text as t
 from .rule import Alert, Group, Record, Severity
 
 _DISABLE = (
-    "Switch speculation off, or set the K that the exporter recommends; look at "
-    "acceptance and load for the cause."
+    f"Switch speculation off{t.ON_METHOD}, or set the K that the exporter recommends, "
+    "if it recommends one; look at acceptance and load for the cause."
 )
 _BASIS = "model:vllm_specdec_basis:engines"
 _PROFILE = "model:vllm_specdec_cost_profile:engines"
@@ -77,14 +77,49 @@ def _causes() -> Record:
     )
 
 
+def _unknown(gauge: str) -> str:
+    """Return a gauge of the engines whose verdict is unknown, and that are judged."""
+    return (
+        f"vllm_specdec_{gauge} and ignoring (bound, verdict) "
+        '(vllm_specdec_payoff{verdict="unknown",MODEL} == 1) '
+        "and ignoring (bound) vllm_specdec_judged_speedup{MODEL}"
+    )
+
+
 #: What the speedup rests on, now or when it was last known, and likely causes.
 _KNOWN_BY = t.each(
-    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h])",
+    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h]) or "
+    + s.tagged(
+        "count(engine:vllm_specdec_drafts:rate5m{MODEL} > 0 unless "
+        f"{s.ENGINE_SPEEDUP}{{MODEL}})",
+        "basis",
+        "not known",
+    )
+    + " or "
+    + s.tagged(
+        f"count({_unknown('judged_speedup{MODEL}')})", "basis", "verdict unknown"
+    ),
     "basis",
     t.COUNT,
     "engines by the basis of their speedup: ",
 )
-_LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
+_LIKELY = t.each(
+    f"{_CAUSE}{{MODEL}} or "
+    + s.tagged(
+        f"""min({_unknown('speedup_interval{bound="low",MODEL}')})""",
+        "cause",
+        "unknown verdict: speed from",
+    )
+    + " or "
+    + s.tagged(
+        f"""max({_unknown('speedup_interval{bound="high",MODEL}')})""",
+        "cause",
+        "up to",
+    ),
+    "cause",
+    t.PERCENT,
+    "; ",
+)
 
 
 def groups() -> tuple[Group, ...]:
@@ -106,12 +141,14 @@ def groups() -> tuple[Group, ...]:
             "5 minutes (while traffic is too thin to judge, the last that could be "
             "judged)"
         ),
+        others="Engines of which nothing is known count as 1",
         why=(
             "Page: users get tokens far slower than without speculation, by "
-            "severe_speedup. The exporter gives a speedup only if its whole interval "
-            "is below or above 1, or a loss is at least as probable as "
-            "probable_loss_probability. While traffic is too thin to judge, a page "
-            "stays for an hour, so that one fault is one page."
+            "severe_speedup, also if all engines of which nothing is known are as fast "
+            "as without: a slow loss of one of many is a ticket. The exporter gives a "
+            "speedup only if its whole interval is below or above 1, or a loss is at "
+            "least as probable as probable_loss_probability. While traffic is too thin "
+            "to judge, a page stays for an hour, so that one fault is one page."
         ),
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
@@ -129,6 +166,7 @@ def groups() -> tuple[Group, ...]:
             "Speculation has made users wait longer than without it for half an hour."
         ),
         over="the last 30 minutes",
+        others="Engines of which nothing is known do not count",
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
             "only while it loses. None begins while the page fires, and Alertmanager "
@@ -148,18 +186,23 @@ def groups() -> tuple[Group, ...]:
 
 
 def _paged_lately() -> Record:
-    lasts = s.compare_each(
+    gained = s.compare_each(
         f"max_over_time({s.JUDGED_SPEEDUP}[15m])", ">=", "severe_speedup"
     )
     return Record(
         _PAGED_LATELY,
         f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time({_FIRING}[4h]) unless {_FIRING}\n"
-        f"  and on ({s.MODEL}, method) ({lasts})\n)",
+        f"  and on ({s.MODEL}, method) (\n"
+        f"    {gained}\n"
+        f"    or count_over_time({s.JUDGED_ACCEPTANCE}[15m])\n"
+        f"    > count_over_time({s.JUDGED_SPEEDUP}[15m])\n"
+        "  )\n)",
         why=(
             "It paged within four hours and does not now: then it pages again only "
             "after a loss of a quarter of an hour, so that runs of ten minutes page "
-            "once."
+            "once. It has not lost for so long if it was well, or if nothing was known "
+            "of it while there were enough drafts to judge by."
         ),
     )
 
@@ -191,6 +234,7 @@ def _harmful(
     keep: str,
     summary: str,
     over: str,
+    others: str,
     why: str,
 ) -> Alert:
     return Alert(
@@ -203,7 +247,9 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}."
+            f"that it would have without speculation, over {over}. {others}; "
+            "where the verdict is unknown, it is the middle of an interval whose loss "
+            "is probable."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),

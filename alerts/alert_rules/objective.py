@@ -98,15 +98,16 @@ def _burning() -> Alert:
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
         description=(
-            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} were made while "
-            "speculation lost: over the last 6 hours or, if it loses seldom, over 3 "
-            "days. At this rate the objective of 30 days is missed."
+            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} with a known "
+            "speedup were made while speculation lost: over the last 6 hours or, if it "
+            "loses seldom, over 3 days. At this rate the objective of 30 days is "
+            "missed."
         ),
         action=(
             "Find the hours at which speculation loses; set a K schedule that drafts "
             "less then, or disable it."
         ),
-        value=t.this(t.PERCENT) + " of the drafts",
+        value=t.this(t.PERCENT) + " of the drafts with a known speedup",
         threshold=t.in_force(
             "worth_it_objective_ratio",
             t.PERCENT,

@@ -95,9 +95,7 @@ def _poor() -> Alert:
         expr=(
             f"count by ({s.MODEL}) ({_POOR})\n"
             f"unless {s.PAYS}\n"
-            f"unless on ({s.MODEL}) max_over_time("
-            'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", '
-            'alertstate="firing"}[6d] offset 12h)'
+            f"unless on ({s.MODEL}) {s.told('VLLMSpecDecodeAcceptanceLow')}"
         ),
         hold="15m",
         keep="1h",
@@ -270,7 +268,8 @@ def _outlier() -> Alert:
             f"{accepted} < {lowest}\n"
             f"and on ({s.MODEL}) "
             f"(max_over_time({s.K}[70m]) == min_over_time({s.LEAST_K}[70m]))\n"
-            f"unless on ({s.MODEL}) {s.METHOD}"
+            f"unless on ({s.MODEL}) {s.METHOD}\n"
+            "and engine:vllm_specdec_drafts:rate5m > 0"
         ),
         hold="30m",
         keep="15m",
@@ -281,7 +280,8 @@ def _outlier() -> Alert:
         ),
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with "
-            "the others'; drain and restart it."
+            "the others'. If they are the same, drain and restart it; if it is a "
+            "canary, stop the rollout; the last pod of an old version goes by itself."
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
         threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below")
@@ -289,6 +289,7 @@ def _outlier() -> Alert:
         sample=t.drafts("1h", " of the model"),
         why=(
             "Compared with the sum of the others that are there now, which also works "
-            "for two engines. All must have the same K and method."
+            "for two engines. All must have the same K and method. An engine that "
+            "drafts nothing harms nobody."
         ),
     )

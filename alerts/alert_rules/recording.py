@@ -111,8 +111,10 @@ def _thresholds() -> Record:
     )
 
 
-def _rate(counter: str, window: str) -> str:
-    return f"rate(vllm_specdec_{counter}_total[{window}])"
+def _growth(counter: str, window: str) -> str:
+    # Not `rate`, which VictoriaMetrics divides by the time between a series' own
+    # samples: a pod of two minutes would count as if it had lived all the window.
+    return f"increase(vllm_specdec_{counter}_total[{window}])"
 
 
 #: Rates that are recorded for engines as well: engines are judged one by one, and sums
@@ -128,15 +130,16 @@ _OF_ENGINES_ONLY = {("accepted_tokens", "1h")}
 
 def _rates(window: str) -> Iterator[Record]:
     for counter in RATES[window]:
-        rate = _rate(counter, window)
-        if (counter, window) in _OF_ENGINES:
-            yield Record(f"engine:vllm_specdec_{counter}:rate{window}", rate)
-            rate = f"engine:vllm_specdec_{counter}:rate{window}"
+        of_engines = f"engine:vllm_specdec_{counter}:rate{window}"
+        of_models = f"model:vllm_specdec_{counter}:rate{window}"
+        growth = _growth(counter, window)
+        seconds = s.SECONDS[window]
+        if (counter, window) not in _OF_ENGINES:
+            yield Record(of_models, f"sum by ({s.MODEL}) ({growth}) / {seconds}")
+            continue
+        yield Record(of_engines, f"{growth} / {seconds}")
         if (counter, window) not in _OF_ENGINES_ONLY:
-            yield Record(
-                f"model:vllm_specdec_{counter}:rate{window}",
-                f"sum by ({s.MODEL}) ({rate})",
-            )
+            yield Record(of_models, f"sum by ({s.MODEL}) ({of_engines})")
 
 
 def _length_of_a_day() -> Record:
@@ -146,8 +149,13 @@ def _length_of_a_day() -> Record:
     )
     return Record(
         f"{s.LENGTH}:ratio_rate1d",
-        f"1 + {accepted} / ({drafts} > 0)",
-        why="Of half hours, which cost far less than a day of every engine.",
+        f"1 + {accepted} / ({drafts} > 0)\n"
+        "and count_over_time(model:vllm_specdec_drafts:rate30m[1d:6h] offset 1d)",
+        why=(
+            "Of half hours, which cost far less than a day of every engine. Only if "
+            "there were drafts on the day before as well: the first hours of a model "
+            "are no day."
+        ),
     )
 
 
@@ -177,7 +185,7 @@ def _ratios(window: str) -> Iterator[Record]:
     drafts = rate("drafts")
     if window == "1h":
         accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
-        drafted = f"sum by ({s.MODEL}) ({_rate('draft_tokens', window)})"
+        drafted = f"sum by ({s.MODEL}) ({_growth('draft_tokens', window)}) / 3600"
     yield ratio(
         "acceptance",
         f"{accepted} / ({drafted} > 0)",
@@ -191,12 +199,12 @@ def _ratios(window: str) -> Iterator[Record]:
             "is `vllm_specdec_mean_acceptance_length` of the exporter.",
         )
     else:
-        positions = _rate("accepted_tokens_per_position", window)
+        positions = _growth("accepted_tokens_per_position", window)
         # SGLang's engines count no positions, so their drafts do not count here.
         first = positions.replace("[", '{position="0"}[')
         counted = (
             f"sum by ({s.MODEL}) (\n"
-            f"  {_rate('drafts', window)}\n"
+            f"  {_growth('drafts', window)}\n"
             f"  and ignoring (position) {first}\n"
             ")"
         )
@@ -246,18 +254,18 @@ def _engines() -> Iterator[Record]:
             "replicas without speculation."
         ),
     )
-    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         s.ADVICE,
         f"count by ({s.MODEL}, action) (\n"
         "  (last_over_time(vllm_specdec_recommendation"
         f'{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
-        f"  and ignoring (action) {advised}\n"
+        f"  and ignoring (action) {s.ADVISED}\n"
         ")\n"
-        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({advised})",
+        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({s.VOTERS})",
         why=(
-            "The share of the engines with advice, by the exporter's advice, where an "
-            "alert asks for it."
+            "The share of the engines by the exporter's advice, where an alert asks "
+            "for it. An engine that drafts, and is not known to gain or to lose, "
+            "counts as not advised."
         ),
     )
 
@@ -294,10 +302,9 @@ def _peers() -> Record:
 def _advice() -> Iterator[Record]:
     """Yield what is judged over hours or a day."""
     look = s.LOOK_BACK
-    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
-        f"quantile by ({s.MODEL}) (0.5, {advised})",
+        f"quantile by ({s.MODEL}) (0.5, {s.ADVISED})",
         why=(
             "The advised K of a typical engine, and how much faster engines would be "
             "with theirs."

@@ -70,7 +70,7 @@ def _thresholds() -> Record:
 def _records() -> Iterator[Record]:
     yield Record(
         _BY_OUTCOME,
-        f"sum by ({s.MODEL}, outcome) (rate({_OUTCOMES}[30m]))",
+        f"sum by ({s.MODEL}, outcome) (increase({_OUTCOMES}[30m])) / 1800",
         why="Requests with drafts, by outcome.",
     )
     yield from tap.records()
@@ -137,10 +137,10 @@ def _unrecorded() -> Alert:
         subject="monitoring",
         level="instance",
         expr=(
-            f"sum without (source, record) ({without})\n"
+            f"{s.plain(without, without='source, record')}\n"
             f">= on ({s.TARGET}) group_left () "
             f"{s.threshold_of_targets('minimum_requests')}\n"
-            f"unless on ({s.TARGET}) (sum by ({s.TARGET}) ({readable}) > 0)\n"
+            f"unless on ({s.TARGET}) {readable} > 0\n"
             f"and on ({s.TARGET}) (engine:vllm_specdec_drafts:rate1h > 0)"
         ),
         hold="30m",

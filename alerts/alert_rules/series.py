@@ -12,6 +12,11 @@ TARGET = f"{CLUSTER}, namespace, job, instance"
 #: Labels that name an engine, whatever else Prometheus attaches.
 ENGINE = f"{TARGET}, target, model_name, engine"
 
+#: Labels that Prometheus 3 adds to scraped series where it is told to
+#: (type-and-unit-labels), and drops with their name: what kept them would match nothing
+#: that lost them.
+METADATA = "__type__, __unit__"
+
 #: What selects the exporter's own `up`: its job by name, also as an operator names it
 #: (namespace/name).
 EXPORTER_JOB = f'job=~"{JOB}"'
@@ -47,6 +52,14 @@ def threshold_of_targets(name: str) -> str:
 def rounded(ratio: str) -> str:
     """Return a ratio as texts show it: in percent, with one decimal."""
     return f"round({ratio}, 0.001)"
+
+
+def plain(gauges: str, without: str = "") -> str:
+    """Return gauges with the labels of what is computed: without name and metadata, and
+    without labels of their own.
+    """
+    dropped = f"{without}, {METADATA}" if without else METADATA
+    return f"sum without ({dropped}) ({gauges})"
 
 
 def compare(left: str, operator: str, name: str) -> str:
@@ -102,6 +115,8 @@ def labelled(name: str, joined: str = "or", **series: str) -> str:
     )
 
 
+#: How fast each K that ran at the present load was, over the present one; measured.
+TRIED = "model:vllm_specdec_tried_speedup_at:ratio"
 #: Whether enough drafts were made in half an hour to judge a model by.
 ENOUGH_30M = "model:vllm_specdec_enough_drafts_in_30m:bool"
 #: Tokens without a draft: speculation has been switched off.
@@ -121,8 +136,16 @@ PUBLISHED_RULE, DISABLE_RULE = (
 #: a guess it may pay.
 NOT_LOSING = "model:vllm_specdec_is_known_not_to_lose:bool"
 MAY_PAY = "model:vllm_specdec_may_pay_by_a_guess:bool"
-#: The share of the engines with advice that are advised to do something, by the label
-#: `action`.
+#: The speedup of each engine by its best basis, where it is known.
+ENGINE_SPEEDUP = "engine:vllm_specdec_speedup:last3m"
+#: The K that each engine is advised.
+ADVISED = (
+    f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{LOOK_BACK}])"
+)
+#: Engines of which most must agree: with advice, or that draft and are not known to
+#: gain or to lose.
+VOTERS = f"{ADVISED} or (engine:vllm_specdec_drafts:rate5m > 0 unless {ENGINE_SPEEDUP})"
+#: The share of them that are advised to do something, by the label `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
 #: Of each method of a model with several, else of the model, while there are enough
 #: drafts to judge by.
@@ -161,6 +184,21 @@ ACCEPTANCE = "model:vllm_specdec_acceptance"
 K, LEAST_K = (
     f"model:vllm_specdec_num_speculative_tokens:{end}" for end in ("max", "min")
 )
+
+
+def told(alert: str, more: str = "") -> str:
+    """Return the condition that an alert was told within six days: it has ended since,
+    or it has fired for 12 hours.
+
+    Args:
+        alert: its full name.
+        more: further matchers, each after a comma.
+    """
+    firing = f'ALERTS{{alertname="{alert}", alertstate="firing"{more}}}'
+    return (
+        f"(count_over_time({firing}[6d]) unless count_over_time({firing}[20m])\n"
+        f"  or count_over_time({firing}[6d] offset 12h))"
+    )
 
 
 def k_changed(window: str) -> str:

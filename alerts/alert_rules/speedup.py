@@ -6,11 +6,16 @@ strata, here over engines, whose time per token without speculation counts as eq
 
     sum(tokens) / sum(tokens / speedup of the engine)
 
+over engines with a known speedup. What decides something for all engines of a model
+counts the others as well, with a speedup of 1: they are not known to gain or to lose.
+A model with several methods is decided on method by method.
+
 It has no interval. Those of its engines come from the exporter, which gives a speedup
 only where the interval leaves out 1 or a loss is probable.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from . import series as s
 from .rule import Record
@@ -23,7 +28,6 @@ _WITH_ENOUGH_DRAFTS = "model:vllm_specdec_speedup_of_enough_drafts:ratio_rate5m"
 #: The speedup of each engine, against replicas without speculation and by the best
 #: basis, and a guess of it by model.
 _REPLICA = "engine:vllm_specdec_replica_speedup:last3m"
-_ENGINE = "engine:vllm_specdec_speedup:last3m"
 _REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
 #: The exporter's speedup of an engine, also a probable loss; and its guess.
@@ -34,9 +38,9 @@ _JUDGED, _GUESS = (
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS = "model:vllm_specdec_judged_tokens:rate5m"
 _SPENT = "model:vllm_specdec_plain_token_times:rate5m"
-_MEASURED = (
-    "sum without (basis) "
-    f'(last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}]))'
+_MEASURED = s.plain(
+    f'last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}])',
+    without="basis",
 )
 #: Whether an interval includes 1, and what a measurement says, decided or not.
 _MAY_BE = (
@@ -46,19 +50,75 @@ _MAY_BE = (
     f'(last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{s.LOOK_BACK}]) == 1))'
 )
 _BENEFICIAL = (
-    f"min by ({s.MODEL}) "
-    f'(last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{s.LOOK_BACK}])) == 1'
+    "sum without (verdict) "
+    f'(last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{s.LOOK_BACK}]))'
 )
 _UNKNOWN = (
     f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{s.LOOK_BACK}]) == 1'
 )
-_ANY_MEASURED = (
-    "sum without (window) "
-    f'(last_over_time(vllm_specdec_measured_speedup{{window="5m"}}[{s.LOOK_BACK}]))'
-    " or sum without (basis, window) "
-    f'(last_over_time(vllm_specdec_estimated_speedup{{basis="measured", '
-    f'window="5m"}}[{s.LOOK_BACK}]))'
+_ANY_MEASURED = " or ".join(
+    (
+        s.plain(
+            f'last_over_time(vllm_specdec_measured_speedup{{window="5m"}}'
+            f"[{s.LOOK_BACK}])",
+            without="window",
+        ),
+        s.plain(
+            f'last_over_time(vllm_specdec_estimated_speedup{{basis="measured", '
+            f'window="5m"}}[{s.LOOK_BACK}])',
+            without="basis, window",
+        ),
+    )
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is decided on as one.
+
+    Attributes:
+        labels: the labels that name it.
+        speedup: its speedup, where it is known.
+        enough: the same while there are enough drafts to judge by.
+        certain: the same while no engine has but a guess.
+        guess: the lowest guess of its engines.
+    """
+
+    labels: str
+    speedup: str
+    enough: str
+    certain: str
+    guess: str
+
+    def engines(self, series: str) -> str:
+        """Return a series of engines with the labels that name what they belong to."""
+        if self is _MODELS:
+            return series
+        return f"({series}) * on ({s.ENGINE}) group_left (method) {s.METHOD}"
+
+
+_OF_METHODS = f'{s.JUDGED_SPEEDUP}{{method!=""}}'
+_MODELS = _Scope(
+    labels=s.MODEL,
+    speedup=s.SPEEDUP,
+    enough=_WITH_ENOUGH_DRAFTS,
+    certain=f'{s.WITHOUT_GUESSES}{{method=""}}',
+    guess=f'{_GUESSED}{{method=""}}',
+)
+_METHODS = _Scope(
+    labels=f"{s.MODEL}, method",
+    speedup=_OF_METHODS,
+    enough=_OF_METHODS,
+    certain=f'{s.WITHOUT_GUESSES}{{method!=""}}',
+    guess=f'{_GUESSED}{{method!=""}}',
+)
+
+
+def _decided(rule: Callable[[_Scope], str]) -> str:
+    """Return a rule for models, and for each method of a model with several."""
+    return (
+        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\nor\n{rule(_METHODS)}"
+    )
 
 
 def engine_records() -> Iterator[Record]:
@@ -106,9 +166,9 @@ def replica_records() -> Iterator[Record]:
         )
 
     def last(name: str) -> str:
-        return (
-            "sum without (window) "
-            f'(last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
+        return s.plain(
+            f'last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}])',
+            without="window",
         )
 
     covered = last("coverage_ratio")
@@ -121,7 +181,8 @@ def replica_records() -> Iterator[Record]:
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > "
         "0)) > 0\n"
-        f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
+        f"unless (({_ANY_MEASURED})\n"
+        f"  and ignoring (verdict, {s.METADATA}) ({_UNKNOWN}))",
         why=(
             "Speedup against replicas of the model without speculation: the learned "
             "time of a step there, at this batch size, over the engine's own time of "
@@ -147,8 +208,8 @@ def replica_records() -> Iterator[Record]:
 
 def _of_each_engine() -> Record:
     return Record(
-        _ENGINE,
-        f"{_REPLICA}\nor\n{_JUDGED}",
+        s.ENGINE_SPEEDUP,
+        f"{_REPLICA}\nor\n{s.plain(_JUDGED)}",
         why=(
             "Speedup of all output by the best basis: a baseline, a replica without "
             "speculation, calibrate, own steps, a model. Absent while it is not known "
@@ -161,22 +222,38 @@ def _of_models() -> Iterator[Record]:
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
     yield Record(
         _TOKENS,
-        f"sum by ({s.MODEL}) (({generated} and {_ENGINE}) > 0)",
+        f"sum by ({s.MODEL}) (({generated} and {s.ENGINE_SPEEDUP}) > 0)",
         why=(
             "Tokens of engines with a known speedup, and their time in plain tokens: "
             "the quotient is the speedup of any number of engines."
         ),
     )
-    yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {_ENGINE})")
+    yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {s.ENGINE_SPEEDUP})")
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     judged = f"300 * {s.JUDGED_DRAFTS}"
+    every = "model:vllm_specdec_generation_tokens:rate5m"
     yield Record(
         _WITH_ENOUGH_DRAFTS,
-        f"{s.SPEEDUP}\nand {s.compare(judged, '>=', 'advice_minimum_drafts')}",
+        f"{_with_others(every, judged=_TOKENS, spent=_SPENT)}\n"
+        f"and {s.compare(judged, '>=', 'advice_minimum_drafts')}",
         why=(
-            "The speedup while engines with a known one have enough drafts to judge by."
+            "The speedup while engines with a known one have enough drafts to judge "
+            "by. Engines of which it is not known count as 1."
         ),
     )
+
+
+def _with_others(generated: str, judged: str, spent: str) -> str:
+    """Return the speedup of all tokens, where those that are not judged count as 1.
+
+    Args:
+        generated: tokens of all engines.
+        judged: tokens of those with a known speedup.
+        spent: the time of plain decoding for the latter.
+    """
+    # The two are evaluated at different seconds: their difference may be below zero.
+    others = f"clamp_min({generated} - {judged}, 0)"
+    return f"({judged} + {others})\n/ ({spent} + {others})"
 
 
 def drafts_records() -> Iterator[Record]:
@@ -184,7 +261,7 @@ def drafts_records() -> Iterator[Record]:
     drafts = "engine:vllm_specdec_drafts:rate5m"
     yield Record(
         s.JUDGED_DRAFTS,
-        f"sum by ({s.MODEL}) ({drafts} and {_ENGINE})",
+        f"sum by ({s.MODEL}) ({drafts} and {s.ENGINE_SPEEDUP})",
         why=(
             "Drafts of engines with a known speedup, and those made while speculation "
             "lost."
@@ -194,7 +271,7 @@ def drafts_records() -> Iterator[Record]:
         "model:vllm_specdec_losing_drafts:rate5m",
         f"sum by ({s.MODEL}) (\n"
         f"  {drafts}\n"
-        f"  * ({s.compare_each(_ENGINE, '< bool', 'harmful_speedup')})\n"
+        f"  * ({s.compare_each(s.ENGINE_SPEEDUP, '< bool', 'harmful_speedup')})\n"
         ")",
     )
 
@@ -226,18 +303,21 @@ def _over_hours() -> Iterator[Record]:
 
 
 def _guesses() -> Iterator[Record]:
+    guesses = f"{_GUESS} unless ignoring ({s.METADATA}) {_REPLICA}"
     yield Record(
         _GUESSED,
-        f"min by ({s.MODEL}) ({_GUESS} unless {_REPLICA})",
+        f"min by ({s.MODEL}) ({guesses})\n"
+        f"or min by ({_METHODS.labels}) ({_METHODS.engines(guesses)})",
         why=(
             "A guess: the lowest estimate that is neither measured nor calibrated, or "
             "of a speedup whose interval includes 1. A guess that it pays turns "
-            "Disable into a ticket that asks to measure; it never silences it."
+            "Disable into a ticket that asks to measure; it never silences it. Of each "
+            "method as well, of a model with several."
         ),
     )
     yield Record(
         s.WITHOUT_GUESSES,
-        f"{_WITH_ENOUGH_DRAFTS}\nunless {_GUESSED}",
+        f"({_WITH_ENOUGH_DRAFTS} or {_OF_METHODS})\nunless {_GUESSED}",
         why="The speedup while no engine has but a guess.",
     )
     judged = (
@@ -263,75 +343,20 @@ def _verdict() -> Iterator[Record]:
     """Yield what decides whether speculation should be off, and the verdict that boards
     and alerts share.
     """
-    no_k_pays = f'{s.ADVICE}{{action="disable"}} > 0.5'
-    measures = {
-        "mean_acceptance_length": (
-            "model:vllm_specdec_mean_acceptance_length:ratio_rate5m",
-            "disable_mean_acceptance_length",
-        ),
-        "acceptance_rate": (
-            "model:vllm_specdec_acceptance:ratio_rate5m",
-            "disable_acceptance_ratio",
-        ),
-        "speedup": (
-            (
-                "(model:vllm_specdec_speedup:ratio_rate30m "
-                f"and on ({s.MODEL}) ({no_k_pays}))"
-            ),
-            "harmful_speedup",
-        ),
-    }
-    values = s.labelled(
-        "measure",
-        **{
-            name: s.tagged(value, "threshold", limit)
-            for name, (value, limit) in measures.items()
-        },
-    )
-    yield Record(
-        s.DECISIVE,
-        f"({values})\n"
-        f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
-        f"and on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
-        why=(
-            "What says that speculation should be off if it is below the threshold "
-            "that it names, while there are enough drafts: the two measures of the "
-            "published rule, and the speedup where no K pays on most engines."
-        ),
-    )
-    limits = f"on ({s.MODEL}, threshold) {s.THRESHOLD}"
+    yield _decisive()
+    limits = f"on ({s.MODEL}, threshold) group_left () {s.THRESHOLD}"
     yield Record(
         s.PUBLISHED_RULE,
-        f'min by ({s.MODEL}) ({s.DECISIVE}{{measure!="speedup"}} / {limits})',
+        f'min by ({s.MODEL}, method) ({s.DECISIVE}{{measure!="speedup"}} / {limits})',
         why=(
-            "Below 1, speculation should be off by the published rule: by default, a "
-            "mean acceptance length below 1.2 or an acceptance below 0.50, for draft "
-            "models."
+            "Below 1, acceptance is too low: by default the published rule, a mean "
+            "acceptance length below 1.2 or an acceptance below 0.50, for draft "
+            "models; for cheap drafters their break-even."
         ),
-    )
-    benefit = s.threshold("beneficial_speedup")
-    harm = s.threshold("harmful_speedup")
-    at_least_harm = f">= ignoring (threshold) {harm}"
-    at_least_benefit = f">= ignoring (threshold) {benefit}"
-    day = (
-        "model:vllm_specdec_speedup:ratio_rate1d and "
-        f"last_over_time({s.WITHOUT_GUESSES}[1d])"
-    )
-    judged = (
-        f"({s.SPEEDUP} unless {_GUESSED})\n"
-        f"  or ((last_over_time({s.WITHOUT_GUESSES}[1h]) or ({day})) unless "
-        f"{_WITH_ENOUGH_DRAFTS})"
     )
     yield Record(
         s.NOT_LOSING,
-        f"group by ({s.MODEL}) (\n"
-        f"  ({judged}) {at_least_benefit}\n"
-        f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
-        f"  or (\n"
-        f"    min by ({s.MODEL}) ({_MEASURED}) {at_least_harm}\n"
-        f"    and {s.SPEEDUP} {at_least_harm}\n"
-        "  )\n"
-        ")",
+        _decided(_not_losing),
         why=(
             "Measured not to lose; or beneficial by more than a guess now or, while "
             "there is no speedup of enough drafts, over the last hour or day."
@@ -339,17 +364,7 @@ def _verdict() -> Iterator[Record]:
     )
     yield Record(
         s.MAY_PAY,
-        f"group by ({s.MODEL}) (\n"
-        f"  (\n"
-        f"    {_GUESSED}\n"
-        f"    or (\n"
-        f"      last_over_time({_GUESSED}[1d])\n"
-        f"      unless last_over_time({s.WITHOUT_GUESSES}[1d])\n"
-        "    )\n"
-        f"  ) {at_least_harm}\n"
-        f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_JUDGED}) {at_least_harm}\n"
-        ")\n"
-        f"unless {s.compare(_WITH_ENOUGH_DRAFTS, '<', 'harmful_speedup')}",
+        _decided(_may_pay),
         why=(
             "An engine has but a guess now or, where traffic is too thin to tell, all "
             "had within the last day; by it speculation may pay, and the engines that "
@@ -358,13 +373,122 @@ def _verdict() -> Iterator[Record]:
     )
     yield Record(
         s.DISABLE_RULE,
-        f"min by ({s.MODEL}) ({s.DECISIVE} / {limits})\n"
+        f"min by ({s.MODEL}, method) ({s.DECISIVE} / {limits})\n"
         f"unless {s.NOT_LOSING}\n"
         f"unless {s.MAY_PAY}",
         why=(
-            "Below 1, speculation should be off: by the published rule or by the "
-            "speedup, and nothing says that it pays."
+            "Below 1, speculation should be off: by acceptance or by the speedup, and "
+            "nothing says that it pays. Of each method of a model with several."
         ),
+    )
+
+
+def _decisive() -> Record:
+    """Return the record of what decides whether speculation should be off."""
+    off = (
+        "last_over_time(vllm_specdec_recommendation"
+        f'{{action="disable"}}[{s.LOOK_BACK}]) == 1'
+    )
+
+    def engines(series: str) -> str:
+        return f"count by ({_METHODS.labels}) ({_METHODS.engines(series)})"
+
+    advised = f"{engines(off)} / {engines(s.VOTERS)} > 0.5"
+
+    def of_model(series: str) -> str:
+        return f"{series}\n  unless on ({s.MODEL}) {s.METHOD}"
+
+    length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
+    acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
+    speedup = of_model(
+        "model:vllm_specdec_speedup:ratio_rate30m "
+        f'and on ({s.MODEL}) ({s.ADVICE}{{action="disable"}} > 0.5)'
+    )
+    speedup_of_methods = (
+        f"max_over_time({_OF_METHODS}[30m]) and {_OF_METHODS}\n"
+        f"  and on ({_METHODS.labels}) ({advised})"
+    )
+    measures = {
+        "mean_acceptance_length": (
+            f"({length}\n  or {_length_of_methods()})",
+            "disable_mean_acceptance_length",
+        ),
+        "acceptance_rate": (
+            f'({acceptance}\n  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
+            "disable_acceptance_ratio",
+        ),
+        "speedup": (f"({speedup}\n  or {speedup_of_methods})", "harmful_speedup"),
+    }
+    values = s.labelled(
+        "measure",
+        **{
+            name: s.tagged(value, "threshold", limit)
+            for name, (value, limit) in measures.items()
+        },
+    )
+    return Record(
+        s.DECISIVE,
+        f"({values})\n"
+        f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+        f"and on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
+        why=(
+            "What says that speculation should be off if it is below the threshold "
+            "that it names, while there are enough drafts: mean acceptance length, "
+            "acceptance, and the speedup where no K pays on most engines. A model "
+            "with several methods is never judged as a whole, and of the speedup of "
+            "a method the best of half an hour counts."
+        ),
+    )
+
+
+def _length_of_methods() -> str:
+    """Return the mean acceptance length of methods that have enough drafts."""
+    accepted, drafts = (
+        f"sum by ({s.MODEL}, method) "
+        f"({_METHODS.engines(f'engine:vllm_specdec_{counter}:rate5m')})"
+        for counter in ("accepted_tokens", "drafts")
+    )
+    return (
+        f"1 + {accepted} / ({drafts} > 0)\n"
+        f"  and on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}"
+    )
+
+
+def _not_losing(scope: _Scope) -> str:
+    lately = f"last_over_time({scope.certain}[1h])"
+    if scope is _MODELS:
+        day = "model:vllm_specdec_speedup:ratio_rate1d"
+        lately = f"({lately} or ({day} and last_over_time({scope.certain}[1d])))"
+    judged = (
+        f"(({scope.speedup} unless {scope.guess})\n  or {lately} unless {scope.enough})"
+    )
+    beneficial = f"min by ({scope.labels}) ({scope.engines(_BENEFICIAL)}) == 1"
+    measured = f"min by ({scope.labels}) ({scope.engines(_MEASURED)})"
+    return (
+        f"group by ({scope.labels}) (\n"
+        f"  {s.compare_each(judged, '>=', 'beneficial_speedup')}\n"
+        f"  or ({beneficial} unless {scope.guess})\n"
+        f"  or (\n"
+        f"    {s.compare_each(measured, '>=', 'harmful_speedup')}\n"
+        f"    and {s.compare_each(scope.speedup, '>=', 'harmful_speedup')}\n"
+        "  )\n"
+        ")"
+    )
+
+
+def _may_pay(scope: _Scope) -> str:
+    guess = (
+        f"({scope.guess}\n"
+        f"  or last_over_time({scope.guess}[1d]) "
+        f"unless last_over_time({scope.certain}[1d]))"
+    )
+    may_be = f"max by ({scope.labels}) ({scope.engines(f'{_MAY_BE} unless {_JUDGED}')})"
+    return (
+        f"group by ({scope.labels}) (\n"
+        f"  {s.compare_each(guess, '>=', 'harmful_speedup')}\n"
+        f"  or {s.compare_each(may_be, '>=', 'harmful_speedup')}\n"
+        ")\n"
+        f"unless {s.compare_each(scope.enough, '<', 'harmful_speedup')}"
     )
 
 
@@ -383,7 +507,7 @@ def verdicts() -> str:
         "verdict",
         joined=f"or on ({s.MODEL})",
         harmful=f"{harmful}",
-        unknown=f"({s.SPEEDUP} and ({to_be_measured})) or {unknown}",
+        unknown=f"({s.SPEEDUP} and on ({s.MODEL}) ({to_be_measured})) or {unknown}",
         beneficial=s.compare(s.SPEEDUP, ">=", "beneficial_speedup"),
         marginal=s.compare(s.SPEEDUP, ">=", "harmful_speedup"),
     )
@@ -449,13 +573,12 @@ def _by_method() -> Iterator[Record]:
         ),
     )
     generated = f"({of_methods('generation_tokens')} > 0)"
-    judged = total(f"{generated} and ignoring (method) {_ENGINE}")
-    spent = total(f"{generated} / ignoring (method) group_left () {_ENGINE}")
+    judged = total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}")
+    spent = total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}")
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {judged}\n"
-        f"  / {spent}\n"
+        f"  {_with_others(total(generated), judged=judged, spent=spent)}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

@@ -17,9 +17,8 @@ _UNOBSERVED = "vllm_specdec_tap_unobserved_total"
 _NOTHING_TO_SEE = "aborted|refused"
 #: Requests for text that had an answer to look at: those that could not be looked at,
 #: and all.
-_LOST = (
-    "sum without (reason) "
-    f'(increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))'
+_LOST = s.plain(
+    f'increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m])', without="reason"
 )
 _ALL = "instance:vllm_specdec_tap_text_requests:increase30m"
 
@@ -81,11 +80,13 @@ def records() -> Iterator[Record]:
         _unconnected(),
         why="The share of requests without a connection, where it is too high.",
     )
+    observed = s.plain(
+        'increase(vllm_specdec_request_observations_total{source="tap"}[30m])',
+        without="source, record",
+    )
     yield Record(
         _ALL,
-        f"{_LOST}\n"
-        "+ sum without (source, record) "
-        '(increase(vllm_specdec_request_observations_total{source="tap"}[30m]))',
+        f"{_LOST}\n+ {observed}",
         why=(
             "Text requests through a tap that had an answer. Requests that the client "
             "aborted or vLLM refused have none, so they do not count."
@@ -152,10 +153,10 @@ def observed() -> tuple[Alert, ...]:
 
 def _unconnected() -> str:
     """Return what `_UNCONNECTED` is."""
-    failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
+    failed = s.plain(f"increase({_NOT_CONNECTED}[5m])", without="reason")
+    requests = s.plain("increase(vllm_specdec_tap_requests_total[5m])")
     return (
-        f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > "
-        "0))\n"
+        f"({failed} / (({failed} + {requests}) > 0))\n"
         f"> on ({s.TARGET}) group_left () {s.threshold_of_targets(_LIMIT)}\n"
         f"and on ({s.TARGET}) (min by ({s.TARGET}) "
         f"(min_over_time({s.READS}[5m])) == 1)"
@@ -229,10 +230,10 @@ def _blind() -> Alert:
         subject="monitoring",
         level="instance",
         expr=(
-            f"{s.rounded(f'{_LOST} / ({_ALL} > 0)')}\n"
+            f"{s.rounded(f'{_LOST} / {_ALL}')}\n"
             f">= on ({s.TARGET}) group_left () {s.threshold_of_targets(UNRECORDED)}\n"
-            f"and ({_ALL} >= on ({s.TARGET}) group_left () "
-            f"{s.threshold_of_targets('minimum_requests')})"
+            f"and {_ALL} >= on ({s.TARGET}) group_left () "
+            f"{s.threshold_of_targets('minimum_requests')}"
         ),
         hold="30m",
         keep="1h",
@@ -266,10 +267,10 @@ def _defect() -> Alert:
         name="RequestsUnobserved",
         subject="monitoring",
         level="instance",
-        expr=(
-            f'sum without (reason) (increase({_UNOBSERVED}{{reason="internal"}}[1h])) '
-            "> 0"
-        ),
+        expr=s.plain(
+            f'increase({_UNOBSERVED}{{reason="internal"}}[1h])', without="reason"
+        )
+        + " > 0",
         hold="5m",
         keep="1h",
         summary="A bug in the tap prevents it from reading some requests.",

@@ -32,10 +32,16 @@ COUNT = "humanize"
 #: Of a model with several methods: which one.
 BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 
+#: Where a change belongs, if it is not for all engines of a model.
+ON_METHOD = (
+    "{{ with $labels.method }} on the engines with {{ . }}, and on no other{{ end }}"
+)
+
 #: Labels that a query about the alert's model, exporter or namespace is limited to, by
 #: the slot in the query.
 _OF = {
     "MODEL": (CLUSTER, "namespace", "model_name"),
+    "METHOD": (CLUSTER, "namespace", "model_name", "method"),
     "TARGET": (CLUSTER, "namespace", "job", "instance"),
     "ENGINE": (
         CLUSTER,
@@ -57,18 +63,23 @@ def this(form: str) -> str:
 
 def _asked(query: str) -> str:
     """Return the template that prints a query, with matchers of the alert's own labels
-    in place of its slot.
+    in place of its slots.
 
     Args:
-        query: PromQL, where selectors end in `MODEL}`, `TARGET}`, `ENGINE}` or
-            `NAMESPACE}`.
+        query: PromQL, where selectors end in `MODEL}`, `METHOD}`, `TARGET}`, `ENGINE}`
+            or `NAMESPACE}`.
     """
-    (slot,) = (slot for slot in _OF if f"{slot}}}" in query)
-    matchers = ",".join(
-        f"{label}=%[{number}]q" for number, label in enumerate(_OF[slot], 1)
-    )
-    labels = " ".join(f"$labels.{label}" for label in _OF[slot])
-    return f"printf `{query.replace(f'{slot}}}', matchers + '}')}` {labels}"
+    labels: list[str] = []
+    for slot, names in _OF.items():
+        if f"{slot}}}" in query:
+            begin = len(labels) + 1
+            matchers = ",".join(
+                f"{name}=%[{number}]q" for number, name in enumerate(names, begin)
+            )
+            query = query.replace(f"{slot}}}", matchers + "}")
+            labels += names
+    arguments = " ".join(f"$labels.{label}" for label in labels)
+    return f"printf `{query}` {arguments}"
 
 
 def first(query: str, value: str, template: str = "{}") -> str:

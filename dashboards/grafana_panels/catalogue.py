@@ -5,6 +5,7 @@ look.
 import re
 from collections.abc import Iterable, Iterator
 
+from mixin import SPELLINGS
 from vllm_specdec_exporter.commands.dashboards.files import ORDER, PREFIX
 
 from .dashboard import Dashboard
@@ -12,6 +13,7 @@ from .panel import Panel
 
 #: The name of a series stands before its matchers.
 _SERIES = re.compile(r"([a-zA-Z_][\w:]*)\{")
+_SPELLED = re.compile(rf"«({'|'.join(SPELLINGS)})»")
 
 
 def catalogue(dashboards: Iterable[Dashboard]) -> str:
@@ -58,8 +60,12 @@ def _lines(dashboards: Iterable[Dashboard]) -> Iterator[str]:
 def _row(panel: Panel) -> str:
     text = panel.description.replace("|", "\\|")
     exprs = "\n".join(target.expr for target in panel.targets)
-    names = set(_SERIES.findall(exprs.replace("«vllm»", "vllm:")))
+    names = set(_SERIES.findall(_SPELLED.sub(_usual_spelling, exprs)))
     return (
         f"| {panel.title} | {text} | "
         f"{', '.join(f'`{name}`' for name in sorted(names))} |"
     )
+
+
+def _usual_spelling(slot: re.Match[str]) -> str:
+    return SPELLINGS[slot[1]][0]

@@ -11,73 +11,15 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from functools import reduce
 from io import TextIOWrapper
-from operator import or_
 
 from . import __version__
-from .config.options import ConfigError, Parser
-from .config.values import nearest
+from .commands.exit_codes import BROKEN_PIPE, CANNOT_WRITE, FINE, INTERRUPTED, USAGE
+from .commands.table import COMMANDS, GROUPS, PROGRAM
+from .config.spelling import nearest
 
-PROGRAM = "vllm-specdec-exporter"
+_VERSION = f"{PROGRAM} {__version__}"
 
-#: Commands by group, as `--help` shows them: module and summary.
-GROUPS = {
-    "Run": {
-        "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
-        "demo": (
-            "commands.demo",
-            "simulator, exporter, Prometheus and Alertmanager in one terminal",
-        ),
-        "health": (
-            "commands.health",
-            "check whether the exporter on this machine is alive",
-        ),
-        "dashboards": (
-            "commands.dashboards",
-            "list the Grafana dashboards, or write them to files",
-        ),
-        "act": (
-            "commands.act",
-            "receive Alertmanager's notifications and act on them safely",
-        ),
-    },
-    "Diagnose": {
-        "check": ("commands.check", "diagnose a server once, in the terminal"),
-        "compare": (
-            "commands.compare",
-            "two servers or recorded snapshots, side by side",
-        ),
-        "history": (
-            "commands.history",
-            "measured speedups of the past, from your Prometheus",
-        ),
-        "requests": (
-            "commands.requests",
-            "acceptance of single requests, from recorded answers",
-        ),
-        "baseline": (
-            "commands.baseline",
-            "record how fast a server is without speculation",
-        ),
-        "calibrate": (
-            "commands.calibrate",
-            "measure what speculation costs on this machine",
-        ),
-    },
-    "Plan": {
-        "plan": ("commands.plan", "whether a draft model fits, and what it may gain"),
-        "sweep": (
-            "commands.sweep",
-            "measure acceptance at chosen temperatures and loads",
-        ),
-        "simulate": ("commands.simulate", "serve the /metrics of a simulated vLLM"),
-    },
-}
-COMMANDS = reduce(or_, GROUPS.values())
-
-#: Exit code if the output cannot be written, and the errors: `EX_IOERR` of sysexits.h.
-CANNOT_WRITE = 74
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -90,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        code = 141  # the reader closed the pipe
+        code = BROKEN_PIPE
     except OSError as error:
         if error.errno not in _WRITE_ERRORS or error.filename is not None:
             raise
@@ -112,7 +54,7 @@ def _run(argv: Sequence[str] | None) -> int:
         name = arguments.pop(0)
     elif arguments[:1] in (["-h"], ["--help"]):
         print(_overview(), end="")
-        return 0
+        return FINE
     if name not in COMMANDS:
         return _fail(PROGRAM, f"unknown command {name!r}; {_hint(name)}")
     if name == "serve" and argv is None:
@@ -121,14 +63,23 @@ def _run(argv: Sequence[str] | None) -> int:
         # which reloads, would end other processes.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if arguments[:1] == ["--version"]:
+        print(_VERSION)
+        return FINE
+    return _run_command(name, arguments)
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    # here, so that --version and --help start fast
+    from .config.options import ConfigError, Parser
+
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(f".{module_name}", __package__)
     command = f"{PROGRAM} {name}"
     program = PROGRAM if name == "serve" else command
     parser = Parser(program, f"{name}: {summary}.", shown_by=command)
     module.add_arguments(parser)
-    version = f"{PROGRAM} {__version__}"
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=_VERSION)
     try:
         try:
             args = parser.parse_args(arguments)
@@ -145,13 +96,13 @@ def _run(argv: Sequence[str] | None) -> int:
 
         return _fail(program, printable(str(error)))
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def _fail(program: str, why: str) -> int:
     """Print an error, and return the exit code of bad usage."""
     print(f"{program}: error: {why}", file=sys.stderr)
-    return 2
+    return USAGE
 
 
 def _overview() -> str:
@@ -166,7 +117,7 @@ usage: {PROGRAM} [COMMAND] [FLAG ...]
 Is speculative decoding paying off right now, and if not, what should I change?
 {"".join(groups)}\
 Example: {PROGRAM} check http://127.0.0.1:8000
-Flags of a command: {PROGRAM} COMMAND --help
+Flags: {PROGRAM} COMMAND --help. Tab key: completion bash or zsh.
 """
 
 

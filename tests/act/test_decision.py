@@ -106,6 +106,11 @@ CONTRADICTIONS = [
         ["increase_k", "the alert no longer fires"],
     ),
     ([RAISE, alert_document(recommended_k="9")], ["increase_k", BAD_K]),
+    # Each method of a model with several is decided on alone.
+    (
+        [alert_document("disable", method=name) for name in ("eagle3", "ngram")],
+        ["disable", "disable"],
+    ),
     # To measure changes nothing, so it gives way; alone it is a decision like any
     # other.
     ([MEASURE], ["measure"]),

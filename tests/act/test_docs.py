@@ -78,12 +78,14 @@ def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> No
             ("disable", {**named, "cluster": "eu"}),
             ("disable", {"model_name": model}),
             ("disable", {**named, "model_name": f"prod/{model}", "namespace": ""}),
+            ("disable", {**named, "method": "ngram"}),
         ):
             running.post(body_of(alert_document(action, **labels)))
-        events = running.events(5)
+        events = running.events(6)
     assert [event["event"] for event in events] == [
         "acted",
         "skipped",
+        "failed",
         "failed",
         "failed",
         "failed",
@@ -91,8 +93,11 @@ def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> No
     assert "--limit.per-model" in events[1]["why"]
     assert (
         events[2]["output"]
-        == f"no workload of model '{model}' in namespace 'prod' of cluster 'eu'\n"
+        == f"no workload of model '{model}' in namespace 'prod' of cluster 'eu' "
+        "with method ''\n"
     )
+    assert events[5]["method"] == "ngram"
+    assert events[5]["output"].endswith("with method 'ngram'\n")
     (call,) = calls_in(tmp_path / "record")
     assert call["argv"] == [
         "annotate",

@@ -20,9 +20,11 @@ from vllm_specdec_exporter.commands.act.runner import (
 
 
 def test_the_arguments_of_a_script_are_those_of_the_contract() -> None:
-    """Always five, in this order; what is absent is empty."""
+    """Always five, in this order; what is absent is empty. A method follows them."""
     full = decision_of("decrease_k", namespace="prod", cluster="eu")
     assert arguments("/act", full) == ("/act", "decrease_k", "llama", "2", "prod", "eu")
+    of_method = decision_of("disable", namespace="prod", method="ngram")
+    assert arguments("/act", of_method)[4:] == ("prod", "", "ngram")
     bare = decision_of("switch_method")
     assert arguments("/act", bare) == ("/act", "switch_method", "llama", "", "", "")
 

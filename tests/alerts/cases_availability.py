@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from .case import Table, cases, silent
 from .histories import pods, replica
-from .world import JOB, Phase, World
+from .world import JOB, MODEL, Phase, World
 
 WELL = Phase(20)
 GONE = Phase(20, gone=True)
@@ -86,6 +86,25 @@ def off_and_tried() -> World:
     """A host is off whose model also serves in a namespace without exporters."""
     world = host_off()
     world.server(80, namespace="dev", instance="10.0.0.8:8000", labels={"pod": "dev-1"})
+    return world
+
+
+def off_beside_another_team() -> World:
+    """A host without a scraped vLLM is off; another team serves a model of that name,
+    without exporters.
+    """
+    world = World()
+    replica(world, 1, WELL, Phase(60, gone=True))
+    world.server(80, namespace="team-b", instance="10.0.0.8:8000")
+    return world
+
+
+def by_address() -> World:
+    """The exporter in a namespace of its own finds its servers by their addresses."""
+    world = World()
+    world.engine(WELL, GONE, namespace="monitoring", labels={"target": "10.0.0.7:8000"})
+    world.server(60, instance="10.0.0.7:8000")
+    world.server(60, instance="10.0.0.8:8000", namespace="team-b")
     return world
 
 
@@ -249,6 +268,30 @@ def no_info() -> World:
     return world
 
 
+def labelled_by_type() -> World:
+    """From minute 10 on gauges have one more label, which the rules do not know: as
+    Prometheus adds the type of a series where it is told to.
+    """
+    world = World()
+    replica(world, 1, Phase(10), Phase(30, speedup=None), Phase(20))
+    for basis in ("judged_speedup", "guessed_speedup"):
+        world.put(
+            f"vllm_specdec_{basis}",
+            {
+                "job": JOB,
+                "instance": "10.0.0.1:9850",
+                "namespace": "chat",
+                "pod": "vllm-1",
+                "model_name": MODEL,
+                "engine": "0",
+                "kind": "gauge",
+            },
+            10,
+            [0.5] * 30,
+        )
+    return world
+
+
 UNREAD = "warning instance reason=no_answer target=localhost:8000 @1"
 NAMELESS = "warning instance reason=refused target=dns+http://vllm.chat.svc:8000 @1"
 FLAPS = "warning instance reason=flapping @1"
@@ -271,6 +314,14 @@ MONITORING_LOST_CASES: Table = {
         {30: "", 50: "", 75: ""},
     ),
     "nor-where-nobody-watches-it": (off_and_tried, {30: "", 50: "", 75: ""}),
+    "a-host-is-off-and-another-team-serves-the-same-name": (
+        off_beside_another_team,
+        {30: "", 50: "", 75: ""},
+    ),
+    "exporters-in-another-namespace-that-read-addresses-die": (
+        by_address,
+        {24: "", 26: LOST},
+    ),
     "exporters-in-another-namespace-die": (
         elsewhere(WELL, Phase(60, gone=True)),
         {24: "", 26: LOST},
@@ -412,6 +463,10 @@ RULES_BLIND_CASES: Table = {
     "a-threshold-of-single-requests-is-missing": (
         blind_to_requests,
         {20: "warning instance @1"},
+    ),
+    "a-record-is-empty": (
+        labelled_by_type,
+        {9: "", 22: "warning instance @1", 55: ""},
     ),
     "vllm-names-no-model-either": (nameless, {39: ""}),
     "an-exporter-that-is-down-has-none": (all_down, {39: ""}),

@@ -25,7 +25,9 @@ DECAYS = tuple(
     )
     for positions in ((0.8, 0.6, 0.35), (0.7, 0.5), (0.95, 0.9, 0.85))
 )
-DECAYED, AGED = (f"warning model against={against}" for against in ("days", "uptime"))
+DECAYED, AGED, SLOWLY = (
+    f"warning model against={against}" for against in ("days", "uptime", "weeks")
+)
 #: The exporter looks once an hour: an engine on the verge of 5 %, healed by a restart
 #: in the end.
 DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0.0))
@@ -62,6 +64,44 @@ ACCEPTANCE_DROPPED_CASES: Table = {
             **{minute: of_models(AGED) for minute in (90, 150, 240, 570)},
             630: "",
         },
+    ),
+}
+
+DAY = 24 * HOUR
+#: A day of half the night, whose drafts are accepted less, and a better day: the same
+#: every day.
+NIGHT_AND_DAY = (
+    Phase(6 * HOUR, acceptance=(0.5, 0.3, 0.1), drafts=150),
+    Phase(18 * HOUR, drafts=600),
+)
+#: A schedule has K = 3 on the first days and drafts 1.5 tokens on the others.
+SCHEDULED = (
+    Phase(2 * DAY),
+    Phase(2 * DAY, acceptance=(0.9, 0.35, 0.0), draft_length=1.5),
+)
+#: Of three drafters: two days, and two days two weeks later that are worse. What lies
+#: between was not recorded, so that a history of two weeks is a short one.
+SLOW = tuple(
+    (
+        Phase(2 * DAY, acceptance=positions),
+        Phase(11 * DAY, gone=True),
+        Phase(3 * DAY, acceptance=tuple(0.6 * p for p in positions)),
+    )
+    for positions in ((0.9, 0.7, 0.5), (0.9, 0.8, 0.65), (0.95, 0.9, 0.85))
+)
+
+DECAY_CASES: Table = {
+    "the-same-day-since-an-install-at-midnight": (
+        models(NIGHT_AND_DAY * 3),
+        dict.fromkeys(range(10 * HOUR, 70 * HOUR, 3 * HOUR), ""),
+    ),
+    "a-schedule-drafts-less-than-days-ago": (
+        models(SCHEDULED),
+        dict.fromkeys(range(60 * HOUR, 96 * HOUR, 3 * HOUR), ""),
+    ),
+    "lower-than-two-weeks-ago": (
+        models(*SLOW),
+        {2 * DAY: "", 14 * DAY: "", 16 * DAY - 300: of_models(SLOWLY)},
     ),
 }
 
@@ -143,7 +183,29 @@ def autoscaled() -> World:
     return world
 
 
+def rolled_back() -> World:
+    """New pods accept 58 points less from minute 180 on, and are rolled back at 250."""
+    world = World()
+    broken = Phase(70, acceptance=(0.1, 0.05, 0.01), speedup=0.95)
+    for index in (1, 2):
+        replica(world, index, BEFORE)
+        replica(world, 10 + index, broken, start=3 * HOUR)
+        replica(world, 20 + index, Phase(2 * HOUR), start=250)
+    return world
+
+
 STEP_CASES: Table = {
+    "rolled-back-is-not-lower-any-more": (
+        rolled_back,
+        {
+            195: "warning model against=hour",
+            235: "warning model against=restart",
+            248: "warning model against=restart",
+            276: "",
+            291: "",
+            330: "",
+        },
+    ),
     "saturday-under-an-autoscaler": (autoscaled, {580: "", 620: "", 660: "", 700: ""}),
     "a-step-with-new-pods": (
         step_with_new_pods,
@@ -153,6 +215,7 @@ STEP_CASES: Table = {
 
 CASES = (
     *cases("AcceptanceDropped", ACCEPTANCE_DROPPED_CASES),
+    *cases("AcceptanceDropped", DECAY_CASES),
     *cases("EngineOutlier", ENGINE_OUTLIER_CASES),
     *cases("AcceptanceDropped", STEP_CASES),
 )

@@ -286,6 +286,10 @@ REQUESTS_UNOBSERVED_CASES_DEFECTS: Table = {
         one_exporter(replace(OBSERVED, unobserved={"internal": 2.0})),
         {40: [DEFECT, UNREAD], 100: [DEFECT, UNREAD]},
     ),
+    "as-many-as-succeed-meet-the-defect": (
+        one_exporter(replace(OBSERVED, unobserved={"internal": 4.0})),
+        {100: [DEFECT, UNREAD]},
+    ),
 }
 
 CASES = (

@@ -197,8 +197,16 @@ def engines() -> dict[str, Values]:
                 for one in ENGINES
                 if _key(one.labels, MODEL) == _key(engine.labels, MODEL)
             ]
+            # One that drafts and is not known to gain or to lose counts as not advised.
+            unknown = [
+                one
+                for one in same
+                if one.phase.drafts
+                and one.phase.speedup is None
+                and one.phase.recommended_k is None
+            ]
             actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1 / len(
-                _advised(same)
+                [*_advised(same), *unknown]
             )
         profiles[_key(engine.labels, MODEL, **engine.phase.info)] += 1
         if engine.phase.speedup is not None:
@@ -246,9 +254,13 @@ def speedups() -> dict[str, Values]:
         for key, tokens in sums["judged_tokens"].items()
     }
     drafts = _by("model", lambda group: _total(group, "drafts"), JUDGED)
+    # Tokens of engines of which it is not known count as 1.
+    every = _by("model", lambda group: _total(group, "generated") / 60)
+    others = {key: every[key] - tokens for key, tokens in sums["judged_tokens"].items()}
     certain = {
-        k: value
-        for k, value in ratio.items()
+        k: (sums["judged_tokens"][k] + others[k])
+        / (sums["plain_token_times"][k] + others[k])
+        for k in ratio
         if 5 * drafts[k] >= LIMITS.advice_minimum_drafts
     }
     guesses = [

@@ -22,6 +22,7 @@ def replica(
     labels: Mapping[str, str] | None = None,
     start: int = 0,
     namespace: str = "chat",
+    prefix: str = "vllm:",
 ) -> None:
     """Add a pod: its exporter, what it sees of requests, and vLLM if it is scraped for
     some minutes.
@@ -42,6 +43,7 @@ def replica(
             labels=pod,
             start=start,
             namespace=namespace,
+            prefix=prefix,
         )
     observe(
         world,

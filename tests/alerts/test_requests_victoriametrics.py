@@ -4,7 +4,6 @@ Prometheus.
 All cases are one history there, each in a cluster of its own.
 """
 
-import re
 import time
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 from alerts.case import brief, full_name
 from alerts.cases_requests import CASES as OF_REQUESTS
 from alerts.cases_tap import CASES as OF_TAP
-from alerts.world import MISSING
 from dashboards.worlds_pods import Storage
-from dashboards.worlds_traffic import Key
+from scaling.samples import of_worlds
 from scaling.victoria import evaluate
 
 #: Of every case; nearly all of them have fired by then.
@@ -28,26 +26,11 @@ pytestmark = pytest.mark.full
 START = time.time() // 86400 * 86400 - 2 * 86400
 
 
-def _key(series: str, cluster: str) -> Key:
-    name, _, labels = series.partition("{")
-    return name, tuple(
-        sorted([("cluster", cluster), *re.findall(r'(\w+)="([^"]*)"', labels)])
-    )
-
-
 @pytest.fixture(scope="module")
 def found() -> Storage:
     """All that the rules give in VictoriaMetrics."""
-    scraped = Storage(START + 60.0 * np.arange(MINUTES))
-    for case in CASES:
-        for series, samples in case.world().samples().items():
-            rows = np.full(MINUTES, np.nan)
-            values = [
-                np.nan if sample == MISSING else float(sample)
-                for sample in samples[:MINUTES]
-            ]
-            rows[: len(values)] = values
-            scraped.series[_key(series, case.name)] = rows
+    worlds = {case.name: case.world() for case in CASES}
+    scraped = of_worlds(worlds, START, MINUTES)
     return evaluate(scraped, scraped.times)
 
 

@@ -1,9 +1,9 @@
 """What Prometheus has scraped, written down as phases: the input of rule tests, one
 sample a minute.
 
-    world = World() world.engine(Phase(60), Phase(30, acceptance=(0.02, 0.0, 0.0),
-    speedup=0.7)) world.series({'vllm_specdec_drafts_total'})  #
-    {'vllm_specdec_drafts_total{...}': '0+600x59 ...'}
+    world = World()
+    world.engine(Phase(60), Phase(30, acceptance=(0.02, 0.0, 0.0), speedup=0.7))
+    world.samples()  # {'vllm_specdec_drafts_total{...}': ('0', '600', ...)}
 
 An engine's counters go on from phase to phase; gauges jump. What a phase sets to None
 is not there.
@@ -12,9 +12,8 @@ is not there.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
@@ -169,16 +168,6 @@ class World:
         """
         return {name: tuple(samples) for name, samples in self._samples.items()}
 
-    def series(self, names: Container[str]) -> dict[str, str]:
-        """Return the series of these names in promtool's notation, runs of equal steps
-        shortened.
-        """
-        return {
-            series: " ".join(_shortened(samples))
-            for series, samples in self._samples.items()
-            if series.partition("{")[0] in names
-        }
-
     def engine(
         self,
         *phases: Phase,
@@ -214,6 +203,7 @@ class World:
         instance: str = "10.0.0.1:8000",
         labels: Mapping[str, str] | None = None,
         start: int = 0,
+        prefix: str = "vllm:",
     ) -> None:
         """Add what the rules use of vLLM's own series, where Prometheus scrapes vLLM as
         well.
@@ -232,7 +222,7 @@ class World:
                 "engine": "0",
                 "position": str(position),
             }
-            name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            name = f"{prefix}spec_decode_num_accepted_tokens_per_pos_total"
             self.put(name, own, start, [step * minute for minute in range(minutes)])
 
     def _phase(
@@ -425,25 +415,3 @@ def _verdict(speedup: float | None, thresholds: Thresholds) -> PayoffVerdict | N
 
 def _number(value: float) -> str:
     return repr(round(value, 6)).removesuffix(".0")
-
-
-def _shortened(samples: list[str]) -> Iterable[str]:
-    """Yield runs such as `5+3x9` for ten samples from 5 on in steps of 3."""
-    for missing, group in groupby(samples, MISSING.__eq__):
-        values = list(group)
-        if missing:
-            yield f"{MISSING}x{len(values)}" if len(values) > 1 else MISSING
-            continue
-        at = 0
-        while at < len(values):
-            first = float(values[at])
-            step = float(values[at + 1]) - first if at + 1 < len(values) else 0.0
-            end = at + 1
-            while (
-                end < len(values)
-                and abs(float(values[end]) - (first + step * (end - at))) <= 1e-6
-            ):
-                end += 1
-            more = f"+{_number(step)}x{end - at - 1}" if end > at + 1 else ""
-            yield values[at] + more.replace("+-", "-")
-            at = end

@@ -12,7 +12,7 @@ from prometheus.replay import ReplayServer, series
 from support.commands import Outcome, run, run_here, started
 from support.faulty_server import CLASSIC, FaultyServer, capture, head, raw
 from support.programs import COMMAND, eventually
-from vllm_specdec_exporter import cli
+from vllm_specdec_exporter.commands.table import COMMANDS
 
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
 VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
@@ -55,7 +55,7 @@ def test_help_shows_every_command_on_one_screen() -> None:
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     names = re.findall(r"^  (\w+)", outcome.out, re.MULTILINE)
-    assert names == list(cli.COMMANDS)
+    assert [*names, "completion"] == list(COMMANDS)
     assert " ".join(names) == (
         "serve demo health dashboards act check compare history requests baseline "
         "calibrate plan sweep simulate"
@@ -69,7 +69,7 @@ def test_a_mistyped_command_or_flag_is_told_which_was_likely_meant() -> None:
         2, "", f"{start} 'chekc'; did you mean check?\n"
     )
     assert run_here("xyz") == Outcome(
-        2, "", f"{start} 'xyz'; known: {', '.join(cli.COMMANDS)}\n"
+        2, "", f"{start} 'xyz'; known: {', '.join(COMMANDS)}\n"
     )
     error = run_here("--vlm.url", "x").err
     assert "did you mean --vllm.url? (see vllm-specdec-exporter serve --help)" in error

@@ -85,10 +85,10 @@ def test_the_html_report_is_written_unless_matplotlib_is_missing(
 UNREADABLE: list[tuple[tuple[str, ...], str]] = [
     (
         ("{plain}", "/nowhere/x.json"),
-        'side B ("/nowhere/x.json"): cannot be read: No such file',
+        'side B ("/nowhere/x.json"): /nowhere/x.json: cannot be read: No such file',
     ),
-    (("{plain}", "localhost:8000"), "an address would begin with http://"),
-    (("{plain}", __file__), "not a snapshot as check --json writes it: "),
+    (("{plain}", "localhost"), "an address is host:port, or begins with http://"),
+    (("{plain}", __file__), "no series of a known server"),
     (("{plain}", "old={down}"), "): refused: nothing listens at the address"),
 ]
 

@@ -11,13 +11,13 @@ import yaml
 from msgspec.structs import replace
 
 from support.builders import refusal
-from vllm_specdec_exporter.config.options import ConfigError
-from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.config.values import (
-    Target,
+from vllm_specdec_exporter.config.listen_address import (
     format_address,
     parse_listen_address,
 )
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.config.values import Target
 from vllm_specdec_exporter.economics.speculative_config import (
     Speculation,
     parse_speculation,

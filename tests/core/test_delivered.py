@@ -429,6 +429,18 @@ class TestVerdict:
         assert name_of(result.activity.reason) == "activity.first_tokens_only"
         assert result.payoff.verdict is None
 
+    @pytest.mark.parametrize(
+        ("behind", "reason"),
+        [(0, "first_tokens_only"), (60, "first_tokens_mostly"), (80, "bypassed")],
+    )
+    def test_a_prefill_node_is_idle_whatever_probes_it(
+        self, behind: float, reason: str
+    ) -> None:
+        """Probes and warm-up requests get whole answers, and nothing is drafted."""
+        happened = answers(0, [0, 0, 0, 0], 616 + behind, 616, behind)
+        result = poll(settings_for(BUILTIN["eagle"], "eagle", 4), happened)
+        assert name_of(result.activity.reason) == f"activity.{reason}"
+
     def test_padding_is_no_sample(self) -> None:
         """Of 612 drafts at most the 40 with a step of their own can be judged."""
         happened = answers(612, [20, 10, 0, 0], 616 + 70, 616, 40)

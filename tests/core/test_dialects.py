@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from support.builders import (
     DATA,
@@ -34,6 +33,7 @@ from vllm_specdec_exporter.engines.reading import (
     Load,
     Reading,
 )
+from vllm_specdec_exporter.engines.tables import DIALECT_NAMED
 from vllm_specdec_exporter.exposition.text import MAX_LINES, MalformedExposition
 
 QWEN = EngineKey("Qwen/Qwen3-8B", "0")
@@ -47,9 +47,6 @@ PER_POS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 GENERATED = "vllm:generation_tokens_total"
 USAGE = "vllm:kv_cache_usage_perc"
 OLD_USAGE = "vllm:gpu_cache_usage_perc"
-_MIXIN = DATA.parents[1] / "alerts/mixin.yml"
-#: The prefixes of vLLM's series that rules and dashboards read.
-PREFIXES = yaml.safe_load(_MIXIN.read_text("utf-8"))["prefixes"]
 
 
 def only(reading: Reading) -> EngineReading:
@@ -251,9 +248,9 @@ class TestRecognition:
             "no series of a known server; is this the /metrics of a supported server"
         )
 
-    @pytest.mark.parametrize("prefix", [*PREFIXES, "ray_vllm_", "ray_vllm:"])
+    @pytest.mark.parametrize("prefix", DIALECT_NAMED["vllm-v1"].prefixes)
     def test_prefixes_of_whoever_renames_vllms_series(self, prefix: str) -> None:
-        """KServe on OpenShift and Ray Serve; rules and dashboards read no others."""
+        """KServe on OpenShift and Ray Serve; rules and dashboards read the same."""
         rows = vllm_lines(counters(10, [5]), prefix=prefix, ReplicaId="r0")
         engine = engine_of(*rows)
         assert engine.key.engine == "ReplicaId=r0"

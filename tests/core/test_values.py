@@ -71,7 +71,6 @@ TARGETS = {text: Target(**parts) for text, parts in ADDRESSES["targets"].items()
 NO_ADDRESSES = [
     "",
     "host",
-    "host:8000",
     "//host:8000",
     "ftp://host",
     "http://",

@@ -8,6 +8,7 @@ import promql_parser as promql
 
 from alerts.lint import TARGET, raw_metrics, read_bundle, records
 from alerts.lint.bundle import parse, selector_name
+from alerts.lint.series import spellings
 from dashboards.documents import VARIABLE
 
 #: Series that Prometheus makes for a target, or a client library for its process;
@@ -28,7 +29,7 @@ _OLD_VLLM = (
     "vllm:gpu_prefix_cache_hits_total",
     "vllm:gpu_prefix_cache_queries_total",
 )
-VLLM = frozenset((*_OLD_VLLM, *(f"kserve_{name}" for name in _OLD_VLLM)))
+VLLM = frozenset(spelled for name in _OLD_VLLM for spelled in spellings(name))
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 

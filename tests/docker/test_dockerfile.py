@@ -8,7 +8,7 @@ from pathlib import Path
 from docker.dockerfile import DOCKERFILE, copied, stage, stages
 from support.programs import printed
 from support.repository import ROOT, text_of
-from vllm_specdec_exporter.cli import COMMANDS
+from vllm_specdec_exporter.commands.table import COMMANDS
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
 LAST = stage("")

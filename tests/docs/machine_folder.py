@@ -13,7 +13,7 @@ from helm.charts import helm3
 from injection.kubectl_program import kubectl
 from support.programs import COMMAND, clean_environment, find_program, write_script
 from support.repository import ROOT
-from vllm_specdec_exporter.cli import PROGRAM
+from vllm_specdec_exporter.commands.table import PROGRAM
 
 #: Commands with an exit code beside 0 by which they report findings.
 _FINDINGS = ("check 1", "check 3", "compare 1", "plan 1", "requests 1", "requests 3")

@@ -2,7 +2,6 @@
 generate.
 """
 
-import argparse
 import importlib
 import re
 from collections.abc import Iterable
@@ -12,8 +11,9 @@ from pathlib import Path
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from support.repository import ROOT, data_of, text_of
-from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
+from vllm_specdec_exporter.commands.table import COMMANDS
+from vllm_specdec_exporter.config.options import Parser
 from vllm_specdec_exporter.engines import ENGINES
 from vllm_specdec_exporter.per_request.routes import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS
@@ -73,7 +73,7 @@ def variables() -> frozenset[str]:
 @cache
 def flags(command: str) -> frozenset[str]:
     """The flags of a command."""
-    parser = argparse.ArgumentParser(command)
+    parser = Parser(command, "")
     parser.add_argument("--version")
     module = f"vllm_specdec_exporter.{COMMANDS[command][0]}"
     importlib.import_module(module).add_arguments(parser)

@@ -23,7 +23,7 @@ from docs.services import ACT, EXPORTER, PLAIN, Services
 from docs.shell import logical_lines, simple_commands
 from support.ports import free_port
 from support.programs import COMMAND
-from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
+from vllm_specdec_exporter.commands.table import COMMANDS, PROGRAM
 
 _SECONDS = 300.0
 _START_SECONDS = 120.0

@@ -14,7 +14,7 @@ from docs import names
 from docs.inventory import pages, prose
 from docs.shell import simple_commands
 from support.repository import ROOT, data_of
-from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
+from vllm_specdec_exporter.commands.table import COMMANDS, PROGRAM
 
 Rule = Callable[[Path], list[str]]
 

@@ -18,7 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from alerts.promtool import alert_names, needed_groups, order_of, run_tests
+from alerts.promtool import (
+    alert_names,
+    needed_groups,
+    order_of,
+    run_tests,
+    series_names,
+)
 from dashboards import worlds_pods, worlds_rules, worlds_write
 from replay.scrape import Storage
 from support.prometheus import PrometheusServer
@@ -58,7 +64,7 @@ def run(
     for group in groups:
         kept = [rule for rule in group["rules"] if _title(rule) in stepwise]
         kept_groups.append({**group, "rules": kept})
-    names = set(re.findall(r"[\w:]+", str((kept_groups, queries))))
+    names = series_names(str((kept_groups, queries)))
     series = {
         key: _texts(samples)
         for key, samples in storage.series.items()
@@ -130,7 +136,7 @@ def _asked(
     scrapes = minute // storage.step + 1
     times = _BEGAN + 60.0 * storage.step * np.arange(scrapes)
     series = {}
-    names_in_rules = set(re.findall(r"[\w:]+", str(_rules()[0])))
+    names_in_rules = series_names(str(_rules()[0]))
     for (name, labels), samples in storage.series.items():
         if name not in names_in_rules:
             continue

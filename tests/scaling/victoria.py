@@ -22,11 +22,11 @@ PACKAGE = "victoria-metrics"
 class VictoriaMetrics(PrometheusServer):
     """A single-node server with a storage of its own and further flags."""
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, program: str = "") -> None:
         Program.__init__(
             self,
             [
-                find_program("victoria-metrics", PACKAGE),
+                program or find_program("victoria-metrics", PACKAGE),
                 "-httpListenAddr={address}",
                 "-storageDataPath={folder}/data",
                 "-retentionPeriod=1y",

@@ -1,5 +1,6 @@
 """What cannot be used is refused in one line, by name, and with what is allowed."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -97,7 +98,9 @@ def test_a_configuration_that_can_be_used_is_said_to_be_valid(tmp_path: Path) ->
         "prompt_lookup_max: 5}}\n"
         "web: {listen_address: ':1', disable-exporter-metrics: true}\n"
     )
-    assert run("--config.check", "--config.file", str(file)) == VALID
+    outcome = run("--config.check", "--config.file", str(file))
+    assert (outcome.code, outcome.out) == (0, VALID.out)
+    assert outcome.err.startswith("warning: one --spec.config for several servers ")
     assert run_here("--config.check") == VALID
 
 
@@ -135,11 +138,59 @@ def test_help() -> None:
 
     Their texts: tests/core/test_options.py.
     """
-    outcome = run_here("serve", "--help")
+    outcome = run_here("serve", "--help-all")
     flags = {row.flag for row in OPTIONS} | {"--config.file", "--config.check"}
     assert outcome.code == 0
     assert outcome.err == ""
     assert flags - set(outcome.out.split()) == set()
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "compare"])
+def test_the_short_help_has_ten_flags(command: str) -> None:
+    """It fits into two screens, and says where the others are."""
+    outcome = run_here(command, "--help")
+    flags = re.findall("^  (--[a-z.-]+)", outcome.out, re.MULTILINE)
+    assert len(flags) == 11
+    assert "--help-all" in flags
+    assert outcome.out.count("\n") <= 60
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion(shell: str) -> None:
+    """A shell that sourced the script completes commands, flags and choices."""
+    script = run_here("completion", shell).out
+    assert script.startswith("autoload") is (shell == "zsh")
+    asked = {
+        ("che",): "check",
+        ("check", "--vllm.be"): "--vllm.bearer-token-file",
+        ("check", "--color", "al"): "always",
+        ("--poll.i",): "--poll.interval",
+        ("completion", "z"): "zsh",
+    }
+    for words, completed in asked.items():
+        typed = shlex.join(("vllm-specdec-exporter", *words))
+        complete = (
+            f"COMP_WORDS=({typed}) COMP_CWORD={len(words)}\n"
+            '_vllm_specdec_exporter; echo "${COMPREPLY[*]}"'
+        )
+        body = script.removeprefix("autoload -U +X bashcompinit && bashcompinit\n")
+        outcome = run("-c", f"{body}\n{complete}", command=("bash",))
+        assert outcome == Outcome(0, f"{completed}\n", "")
+
+
+def test_what_the_shortest_commands_import() -> None:
+    """`--version` and an unknown command have no use for the settings, nor for a
+    library.
+    """
+    script = (
+        "import sys\nfrom vllm_specdec_exporter.cli import main\n"
+        "main([word]) if (word := sys.argv[1]) else 0\n"
+        "print(*sys.modules)"
+    )
+    for word in ("--version", "--help"):
+        done = run("-c", script, word, command=(sys.executable,))
+        names = set(done.out.splitlines()[-1].split())
+        assert {"argparse", "msgspec", "json", "aiohttp"} & names == set()
 
 
 #: Modules that a sidecar needs for a tap, pushes, passwords, TLS, files, pages or
@@ -147,7 +198,6 @@ def test_help() -> None:
 LATE = (
     "bcrypt",
     "difflib",
-    "httptools",
     "jinja2",
     "markupsafe",
     "yaml",

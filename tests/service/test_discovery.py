@@ -87,7 +87,6 @@ def test_names_differ_from_addresses(text: str, discovery: bool, url: str) -> No
     [
         "dns+unix:/tmp/x",
         "dnssrv+http://vllm",
-        "dns+vllm:8000",
         "srv+http://vllm",
     ],
 )

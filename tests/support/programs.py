@@ -142,6 +142,10 @@ class Program:
         )
         for name, text in self._files.items():
             (self.folder / name).write_text(text, encoding="utf-8")
+        self.again()
+
+    def again(self) -> None:
+        """Start it in its folder as it was left, and wait until it is ready."""
         self.address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{self.address}"
         command = [

@@ -26,7 +26,7 @@ class PrometheusError(ProgramError):
 
 class PrometheusServer(Program):
     """A Prometheus that runs from entering to leaving the context; `config` is put over
-    `scrape`.
+    `scrape`. It is the installed one, unless another `program` is given.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class PrometheusServer(Program):
         config: Mapping[str, Any] | None = None,
         files: Mapping[str, str] | None = None,
         flags: tuple[str, ...] = (),
+        program: str = "",
     ) -> None:
         merged: dict[str, Any] = {
             "global": {
@@ -52,7 +53,7 @@ class PrometheusServer(Program):
         }
         super().__init__(
             [
-                find_program("prometheus", "prometheus"),
+                program or find_program("prometheus", "prometheus"),
                 "--config.file={folder}/prometheus.yml",
                 "--storage.tsdb.path={folder}/data",
                 "--web.listen-address={address}",

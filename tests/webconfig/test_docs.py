@@ -13,7 +13,7 @@ import yaml
 from support.exporter import NO_SERVER, running_exporter
 from support.programs import COMMAND, clean_environment, find_program
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter import cli
+from vllm_specdec_exporter.commands.table import COMMANDS, PROGRAM
 from vllm_specdec_exporter.listener.web_config import fields, server_tls
 from vllm_specdec_exporter.listener.web_config.document import MAX_BCRYPT_COST, SECTIONS
 from webconfig.https import address_of
@@ -119,8 +119,8 @@ def test_the_probe() -> None:
     kubernetes_validate.validate(pod, "1.30", strict=True)
     command = probe["livenessProbe"]["exec"]["command"]
 
-    assert command[0] == cli.PROGRAM
-    assert command[1] in cli.COMMANDS
+    assert command[0] == PROGRAM
+    assert command[1] in COMMANDS
 
 
 def test_the_table_names_every_setting() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from ..config import files
 from ..config.options import ConfigError, Option, gather
@@ -34,8 +33,7 @@ DEFAULT_URL = "".join(URL.default or "")
 #: The options of `serve` that say how to reach a server.
 SERVER_OPTIONS = (
     *(option for option in OPTIONS if option.name.startswith("vllm.")),
-    replace(
-        _BY_NAME["poll.timeout"],
+    _BY_NAME["poll.timeout"]._replace(
         help=(
             "Deadline of a poll. Default: the time between two polls, or 4s if that is "
             "less."

@@ -1,32 +1,41 @@
 """`check`: a one-shot diagnosis of a server in the terminal, without a running
 exporter.
 
-It polls the server for some seconds with the pipeline of the exporter, and prints a
-table with findings. The exit code is for scripts. With ``--exporter`` it prints the
-result of a running exporter instead, which covers more time and single requests.
+It polls servers for some seconds with the pipeline of the exporter, or reads saved
+texts of their metrics, and prints a report. The exit code is for scripts. With
+``--exporter`` it prints the result of a running exporter instead, which covers more
+time and single requests.
 """
 
 import argparse
 import asyncio
 import base64
+import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from .. import __version__
 from ..client import SnapshotError, get_metrics
-from ..config.options import ConfigError, add_flags, gather
-from ..config.values import duration, format_duration, parse_target
+from ..config.options import ConfigError, Parser, add_flags, gather
+from ..config.values import (
+    Target,
+    duration,
+    format_duration,
+    is_address,
+    mask_url,
+    parse_target,
+)
 from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import Payoff
-from ..judgement.quality import QualityLevel
 from ..measures.history import Window
-from ..observe.result import EngineResult, ExporterResult
+from ..observe.result import EngineResult, ExporterResult, TargetResult
 from ..observe.settings import Settings
 from ..per_request.summary import is_problem
 from ..publish import snapshot
@@ -37,10 +46,15 @@ from ..settings.option_table import OPTIONS as ALL_OPTIONS
 from ..upstream.client import Upstream
 from ..upstream.connection import UpstreamConfig, tls_context
 from . import arguments as cli
-
-# Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them
-# has.
-FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
+from .exit_codes import FINE, PROBLEM, UNKNOWN, UNREACHABLE, USAGE
+from .saved_text import (
+    STDIN,
+    SavedText,
+    SavedTextError,
+    piped_text,
+    read_text,
+    result_of,
+)
 
 #: The options of `serve` with the same meaning here. The server is the positional
 #: argument.
@@ -65,19 +79,41 @@ _SAMPLES = MAX_BLOCKS
 _MIN_DURATION = 1.0
 _MAX_DURATION = 3600.0
 _DEFAULT_DURATION = 10.0
+_CLEAR = "\x1b[H\x1b[2J"  # of a terminal, before the next report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the flags of `check` to `parser`."""
+    parser.show_first(
+        "--for",
+        "--watch",
+        "--exporter",
+        "--json",
+        "--rules",
+        "--vllm.bearer-token-file",
+        "--spec.config",
+        "--cost.hardware",
+        "--cost.model",
+        "--baseline.file",
+    )
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} "
-        "it loses or likely loses, is bypassed, has poor acceptance with an unknown "
-        f"gain, or a part of the requests loses; {USAGE} bad usage; {UNKNOWN} it "
-        "cannot be judged (off, idle, K=0 by schedule, too few drafts, vLLM V0), or is "
-        "as likely to lose as to gain; "
+        f"it loses or likely loses, is bypassed, or a part of the requests loses; "
+        f"{USAGE} bad usage; {UNKNOWN} it is not known whether it pays (off, idle, "
+        "K=0 by schedule, too few drafts, vLLM V0, or as likely to lose as to gain); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
-    cli.add_url(parser, "Server to look at.")
+    parser.add_argument(
+        "url",
+        nargs="*",
+        metavar="URL|FILE",
+        help=(
+            "Servers to look at; or saved texts of a server's metrics, - for standard "
+            "input: one for its whole life, two for the time between them, the same "
+            "file twice for the time until it is written anew. "
+            f"Default: {cli.DEFAULT_URL}. [${cli.URL.variable}]"
+        ),
+    )
     # None if not given: --exporter refuses it
     watch = f"How long to watch. Default: {_DEFAULT_DURATION:g}s."
     cli.add_flag(
@@ -93,31 +129,115 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print what a running exporter shows instead, single requests included. Of "
         "the flags below, --vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
+    cli.add_flag(parser, "--watch", "Look again and again, until Ctrl+C.")
+    cli.add_flag(parser, "--rules", "Show the published rules of thumb one by one.")
     cli.add_output_flags(parser)
     add_flags(parser, [option for option in OPTIONS if option is not cli.URL])
 
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose the server and return the exit code."""
-    if args.exporter is not None:
-        try:
-            result = _from_exporter(args)
-        except SnapshotError as error:
-            return cli.fail("check", error, UNREACHABLE)
-    else:
-        values = cli.values_of_one_server(args, OPTIONS, "check looks at")
-        seconds = _DEFAULT_DURATION if args.duration is None else args.duration
-        upstream, settings = observation(values, seconds)
-        cli.show_progress(
-            f"watching {upstream.targets[0].name} for {format_duration(seconds)} ..."
-        )
+    try:
+        if args.exporter is not None:
+            return _show(_from_exporter(args), args)
+        addresses, files = _sources(args.url)
+        if files and args.watch:
+            raise ConfigError("--watch does not go with saved texts: they stay as is")
+        texts = _read(files, args.duration or _DEFAULT_DURATION)
+        if not args.url and not args.watch and not os.environ.get(cli.URL.variable):
+            piped = piped_text()
+            texts += [piped] if piped else []
+        if texts:
+            return _show(_of_texts(texts, args), args)
+    except (SnapshotError, SavedTextError) as error:
+        return cli.fail("check", error, UNREACHABLE)
+    values = _values(args, {"vllm.url": addresses or None})
+    seconds = _DEFAULT_DURATION if args.duration is None else args.duration
+    upstream, settings = observation(values, seconds)
+    names = ", ".join(target.name for target in upstream.targets)
+    cli.show_progress(f"watching {names} for {format_duration(seconds)} ...")
+    while True:
         result = asyncio.run(observe(upstream, settings, seconds))
+        if args.watch and sys.stdout.isatty():
+            print(_CLEAR, end="")
+        code = _show(result, args)
+        if not args.watch:
+            return code
+
+
+def _show(result: ExporterResult, args: argparse.Namespace) -> int:
+    """Print a result and return its exit code."""
     if args.json:
         print(snapshot.encode(result).decode())
     else:
-        print(report.render(result, colour=cli.wants_color(args)))
+        colour = cli.wants_color(args)
+        print(report.render(result, colour=colour, rules=args.rules))
     sys.stdout.flush()
     return exit_code(result)
+
+
+def _sources(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the addresses and the files among arguments; ConfigError for what is
+    neither, or for both.
+    """
+    addresses = []
+    files = []
+    for text in texts:
+        if text == STDIN or not is_address(text):
+            if text != STDIN and not Path(text).exists():
+                raise ConfigError(
+                    f"URL {json.dumps(mask_url(text), ensure_ascii=False)}: no file of "
+                    "this name, and not an address, which is host:port, or begins with "
+                    "http://, https:// or unix:"
+                )
+            files.append(text)
+            continue
+        cli.parsed("URL", text, cli.URL.parse)
+        addresses.append(text)
+    if addresses and files:
+        raise ConfigError(
+            f"{files[0]} is a file, and {mask_url(addresses[0])} an address: check "
+            "looks at servers, or at the saved texts of one"
+        )
+    return addresses, files
+
+
+def _read(files: Sequence[str], seconds: float) -> list[SavedText]:
+    """Return the texts in files; one that is named again is read again, that many
+    seconds later.
+    """
+    texts: list[SavedText] = []
+    for index, file in enumerate(files):
+        if file in files[:index]:
+            cli.show_progress(f"reading {file} again in {format_duration(seconds)} ...")
+            time.sleep(seconds)
+        texts.append(read_text(file))
+    return texts
+
+
+def _of_texts(texts: Sequence[SavedText], args: argparse.Namespace) -> ExporterResult:
+    """Return what saved texts say, or the snapshot that one of them is; SavedTextError
+    if they say nothing.
+    """
+    if texts[0].is_snapshot and len(texts) == 1:
+        try:
+            return snapshot.decode(texts[0].body)
+        except (ValueError, RecursionError) as error:
+            raise SavedTextError(f"{texts[0].name}: {error}") from error
+    values = _values(args, {"vllm.url": None})
+    if len(texts) == 1 and values["baseline.file"]:
+        raise ConfigError(
+            "--baseline.file needs two texts: one does not have the load at which its "
+            "requests ran"
+        )
+    settings = observation_settings(values, _DEFAULT_DURATION)
+    return result_of(texts, settings, args.duration)
+
+
+def _values(args: argparse.Namespace, servers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options, with the servers that arguments name."""
+    values, _ = gather(OPTIONS, {**vars(args), **servers}, os.environ, None)
+    return values
 
 
 def exit_code(result: ExporterResult) -> int:
@@ -133,9 +253,7 @@ def exit_code(result: ExporterResult) -> int:
 
 
 def _exit_code_of(engine: EngineResult) -> int:
-    gain = engine.payoff.speedup
-    poor = gain is None and engine.quality.level is QualityLevel.POOR
-    if engine.activity.unexplained or engine.payoff.harmful or poor:
+    if engine.activity.unexplained or engine.payoff.harmful:
         return PROBLEM
     if engine.activity.state is not ActivityState.ACTIVE or not _leans(engine.payoff):
         return UNKNOWN
@@ -152,13 +270,35 @@ def _leans(payoff: Payoff) -> bool:
 async def observe(
     upstream: UpstreamConfig, settings: Settings, seconds: float
 ) -> ExporterResult:
-    """Poll the server for some seconds and return the result.
+    """Poll the servers for some seconds, at the same time, and return the result.
 
-    It ends early if a poll fails.
+    The polls of a server end early if one of them fails.
     """
-    target = upstream.targets[0]
-    # Of no time there is one poll, and any interval will do but 0.
-    interval = seconds / _SAMPLES or 1.0
+    served: dict[str, frozenset[str]] = {}
+    targets = await asyncio.gather(
+        *(
+            _observe(target, upstream, settings, seconds=seconds, served=served)
+            for target in upstream.targets
+        )
+    )
+    return ExporterResult(
+        version=__version__,
+        timestamp_seconds=time.time(),
+        targets=tuple(targets),
+        thresholds=dict(settings.thresholds.items()),
+    )
+
+
+async def _observe(
+    target: Target,
+    upstream: UpstreamConfig,
+    settings: Settings,
+    *,
+    seconds: float,
+    served: dict[str, frozenset[str]],
+) -> TargetResult:
+    # With 0 seconds, for a single poll, there is no time between polls.
+    interval = max(_MIN_DURATION, seconds) / _SAMPLES
     poller = Poller(
         target.name,
         Upstream(target, upstream),
@@ -168,6 +308,7 @@ async def observe(
         clock=time.monotonic,
         wall=time.time,
         log=lambda _: None,
+        served=served,
     )
     try:
         await poller.poll()
@@ -177,12 +318,7 @@ async def observe(
             await poller.poll()
     finally:
         await poller.close()
-    return ExporterResult(
-        version=__version__,
-        timestamp_seconds=time.time(),
-        targets=(poller.latest,),
-        thresholds=dict(settings.thresholds.items()),
-    )
+    return poller.latest
 
 
 def observation(
@@ -191,14 +327,24 @@ def observation(
     """Return how to observe servers for some seconds; ConfigError for
     contradictory values.
     """
-    timeout = values["poll.timeout"] or max(4.0, seconds / _SAMPLES)
+    settings = observation_settings(values, seconds)
+    return configuration.build_upstream(values, _timeout(values, seconds)), settings
+
+
+def observation_settings(values: Mapping[str, Any], seconds: float) -> Settings:
+    """Return how to judge what was observed for some seconds; ConfigError likewise."""
     window = Window(seconds)
     # The window includes the first sample, however long the polls took.
+    slack = seconds + _timeout(values, seconds)
     settings = configuration.build_settings(
-        values, (window,), judged=window, slack=seconds + timeout
+        values, (window,), judged=window, slack=slack
     )
-    upstream = configuration.build_upstream(values, timeout)
-    return upstream, replace(settings, latencies=True)
+    return replace(settings, latencies=True)
+
+
+def _timeout(values: Mapping[str, Any], seconds: float) -> float:
+    timeout: float = values["poll.timeout"] or max(4.0, seconds / _SAMPLES)
+    return timeout
 
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:
@@ -207,13 +353,15 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
     """
     useful = []
     useless = {"url": "URL", "duration": "--for"}
+    if args.watch:
+        raise ConfigError("--watch does not go with --exporter: it has a status page")
     for option in OPTIONS:
         if option.name in _OF_EXPORTER:
             useful.append(option)
         elif option is not cli.URL:
             useless[option.name] = option.flag
     for name, flag in useless.items():
-        if vars(args)[name] is not None:
+        if vars(args)[name] not in (None, []):
             raise ConfigError(
                 f"{flag} does not go with --exporter, which has its own settings"
             )

@@ -30,6 +30,7 @@ from ..observe.result import EngineResult
 from ..publish.wording import headline, to_do
 from ..runtime.shutdown import Interruption
 from .arguments import add_flag
+from .exit_codes import FINE, PROBLEM, USAGE
 from .simulate.simulation import SCENARIOS
 from .simulate.speculation import HARDWARE, METHOD, MODEL_SIZE
 
@@ -88,8 +89,8 @@ class Program(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `demo` to `parser`."""
     parser.epilog = (
-        "Exit codes: 0 stopped by Ctrl-C, SIGTERM or --for; 1 a program did not start "
-        "or exited; 2 bad usage."
+        f"Exit codes: {FINE} stopped by Ctrl-C, SIGTERM or --for; {PROBLEM} a program "
+        f"did not start or exited; {USAGE} bad usage."
     )
     scenario = "Scenario of the simulator."
     add = partial(add_flag, parser)
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
             return _watch(running, seconds, args.every)
         except KeyboardInterrupt:
             print("\nstopping")
-            return 0
+            return FINE
 
 
 def _programs(folder: Path, scenario: str, speed: str) -> list[Program]:
@@ -357,13 +358,13 @@ def _watch(
             if process.poll() is not None:
                 why = f"{program.name} exited with code {process.returncode}"
                 print(why, file=sys.stderr)
-                return 1
+                return PROBLEM
         clock = time.strftime("%H:%M:%S")
         phase = _phase(urls["simulated vLLM"])
         summary = _summary(urls["exporter"])
         alerts = _alerts(urls.get("Prometheus"))
         print(f"{clock}  [{phase}] {summary}{alerts}", flush=True)
-    return 0
+    return FINE
 
 
 def _alerts(prometheus: str | None) -> str:

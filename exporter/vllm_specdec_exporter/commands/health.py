@@ -12,12 +12,12 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from msgspec import Struct
-
+from ..config.listen_address import format_address, loopback_hosts
 from ..config.options import ConfigError, Option, add_flags
-from ..config.values import format_address, loopback_hosts
 from ..settings.web_options import WEB_OPTIONS, add_config_file, web_values
+from .exit_codes import FINE, PROBLEM, USAGE
 
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
@@ -25,7 +25,7 @@ _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n
 _MAX_BYTES = 4096
 
 
-class ProbeResult(Struct, frozen=True):
+class ProbeResult(NamedTuple):
     """The result of a request."""
 
     alive: bool  # whether the exporter is alive
@@ -35,7 +35,8 @@ class ProbeResult(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `health`: those of `serve` for the listen address."""
     parser.epilog = (
-        "Exit codes: 0 alive; 1 no response, or a poll loop has ended; 2 bad usage."
+        f"Exit codes: {FINE} alive; {PROBLEM} no response, or a poll loop has ended; "
+        f"{USAGE} bad usage."
     )
     add_config_file(parser)
     add_flags(parser, WEB_OPTIONS)
@@ -56,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     )
     (sys.stdout if result.alive else sys.stderr).write(f"{text}\n")
     if result.alive:
-        return 0
-    return 1
+        return FINE
+    return PROBLEM
 
 
 def _option_table() -> Sequence[Option]:

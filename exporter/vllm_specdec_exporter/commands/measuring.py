@@ -9,12 +9,6 @@ from msgspec import Struct
 from ..economics.speculative_config import WITHOUT_MODEL
 from . import arguments as cli
 
-# Exit codes.
-FINE = 0
-NOTHING = 1
-USAGE = 2
-UNREACHABLE = 4
-
 #: Why steps with drafts and steps without come from one server only without a draft
 #: model.
 NOT_PLAIN = "with a draft model, steps with K=0 still cost its first pass"

@@ -11,11 +11,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from msgspec import Struct
-
-from .values import hint, nearest
+from .spelling import hint, nearest
 
 _PRODUCT = "VLLM_SPECDEC_"
 ENVIRONMENT_PREFIX = f"{_PRODUCT}EXPORTER_"
@@ -29,7 +27,9 @@ class ConfigError(Exception):
     """An invalid setting. The message is one line with its name and what is allowed."""
 
 
-class Option(Struct, frozen=True):
+# Named tuples, not structs: `health` needs options, and msgspec takes half the time of
+# its start to import.
+class Option(NamedTuple):
     """One setting."""
 
     name: str  # the flag without the dashes
@@ -74,6 +74,34 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
         self._shown_by = shown_by or prog
+        self._first: Collection[str] = ()
+
+    def show_first(self, *flags: str) -> None:
+        """Let ``--help`` show these flags only, and ``--help-all`` the others too."""
+        self._first = flags
+        self.add_argument(
+            "--help-all", action=_HelpAllAction, help="Show all flags, and exit."
+        )
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; of a parser with first flags, no others."""
+        if not self._first:
+            super().print_help(file)
+            return
+        # The process ends behind it, so that nothing has to be restored.
+        shown = {"-h", "--help-all", *self._first}
+        for action in self._actions:
+            if action.option_strings and shown.isdisjoint(action.option_strings):
+                action.help = argparse.SUPPRESS
+        names = [str(each.metavar) for each in self._get_positional_actions()]
+        self.usage = " ".join(
+            ("%(prog)s", *(f"[{each}]" for each in names), "[FLAG ...]")
+        )
+        super().print_help(file)
+
+    def print_whole_help(self) -> None:
+        """Print the help with all flags."""
+        super().print_help()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse `args`. The error for an unknown flag suggests a similar one."""
@@ -92,6 +120,12 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: Any = None) -> None:
         (file or sys.stderr).write(message)  # argparse ignores an error
+
+
+class _HelpAllAction(argparse._HelpAction):
+    def __call__(self, parser: Any, *_: Any, **__: Any) -> None:
+        parser.print_whole_help()
+        parser.exit()
 
 
 def add_flags(
@@ -212,7 +246,7 @@ def _parse(option: Option, source: str, text: str) -> Any:
         ) from error
 
 
-class _Sources(Struct, frozen=True):
+class _Sources(NamedTuple):
     """Where values come from, by the name, variable and key of their options."""
 
     flags: Mapping[str, Any]

@@ -9,7 +9,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,9 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from .listen_address import format_address
+from .spelling import hint
 
 #: The units of a Prometheus duration, in milliseconds.
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -68,21 +71,6 @@ def format_time(seconds: float, timespec: str = "auto") -> str:
     """
     time = datetime.fromtimestamp(seconds, UTC)
     return time.isoformat(timespec=timespec).replace("+00:00", "Z")
-
-
-def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return the known word that is most like `word`, empty if none has this likeness,
-    0 to 1.
-    """
-    import difflib  # here, for the memory of a sidecar
-
-    return "".join(difflib.get_close_matches(str(word), known, 1, likeness))
-
-
-def hint(word: object, known: Iterable[str]) -> str:
-    """Return what to append to an error, if a known word is like `word`."""
-    near = nearest(word, known)
-    return f"; did you mean {near}?" if near else ""
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
@@ -194,34 +182,6 @@ def mask_header(text: str) -> str:
     return "<secret>"
 
 
-def parse_listen_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``."""
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    valid_port = port.isdecimal() and len(port) <= 5 and int(port) <= 65535
-    if not colon or not valid_port or (":" in host and not bracketed):
-        raise ValueError(
-            "allowed: host:port with a port from 0 to 65535, such as :9850, "
-            "127.0.0.1:9850 or [::1]:9850"
-        )
-    return host.strip("[]"), int(port)
-
-
-def format_address(host: str, port: int) -> str:
-    """Return host and port as text, the inverse of `parse_listen_address`."""
-    if ":" in host:
-        return f"[{host}]:{port}"
-    return f"{host}:{port}"
-
-
-def loopback_hosts(host: str) -> tuple[str, ...]:
-    """Return where to connect to a listener on `host`, in the order to try."""
-    if not host:
-        return ("127.0.0.1", "::1")
-    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not listened on
-    return (wildcards.get(host, host),)
-
-
 _SECRET_PARAMETER = re.compile(
     r"([?&][^=&]*(?:token|key|secret|passw|pass(?![a-z])|pwd|credential|jwt|auth|sig)[^=&]*=)([^&]*)",
     re.IGNORECASE,
@@ -292,12 +252,35 @@ class Target(Struct, frozen=True):
         return parts._replace(path=f"{base}/{name}", query="", fragment="").geturl()
 
 
+_HOST_AND_PORT = re.compile(
+    r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}(?:[/?].*)?"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is written as an address: with a scheme, or as host and
+    port.
+    """
+    text = text.strip()
+    return bool(_SCHEME.match(text) or _HOST_AND_PORT.fullmatch(text))
+
+
+def with_scheme(text: str) -> str:
+    """Return an address that has a scheme: http where it is host and port."""
+    text = text.strip()
+    if _HOST_AND_PORT.fullmatch(text):
+        return f"http://{text}"
+    return text
+
+
 def parse_target(text: str) -> Target:
-    """Return the target of a URL, or of ``unix:/path/to.sock[:/metrics]``.
+    """Return the target of a URL, of ``host:port``, which means http, or of
+    ``unix:/path/to.sock[:/metrics]``.
 
     The default path is ``/metrics``; any other is kept as it is.
     """
-    text = text.strip()
+    text = with_scheme(text)
     if text.startswith("unix:"):
         return _parse_socket(text.removeprefix("unix:").removeprefix("//"))
     try:

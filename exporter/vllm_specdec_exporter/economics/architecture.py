@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from .sizes import Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.

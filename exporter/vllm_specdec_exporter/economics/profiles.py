@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from ..engines import ENGINE_OF, Engine
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import (

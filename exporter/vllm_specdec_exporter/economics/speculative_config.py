@@ -12,7 +12,7 @@ parallelism, because ranks could choose different K.
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
-from ..config.values import nearest
+from ..config.spelling import nearest
 from .cost import CostProfile
 
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
@@ -237,11 +237,20 @@ class Speculation(Struct, frozen=True):
         return json.dumps(options)
 
 
-def parse_speculation(text: str) -> Speculation:
-    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it.
+#: The key of a map for every model and server that it does not name.
+ANY = "*"
 
-    Other keys are kept.
+
+class Speculations(Struct, frozen=True):
+    """What ``--spec.config`` says: one configuration, or some by served model or by
+    target.
     """
+
+    common: Speculation = Speculation()  # of what is not named
+    by_name: Mapping[str, Speculation] = {}
+
+
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -254,6 +263,40 @@ def parse_speculation(text: str) -> Speculation:
             'a JSON object is expected, such as {"method": "ngram", '
             '"num_speculative_tokens": 4}'
         )
+    return document
+
+
+def parse_speculations(text: str) -> Speculations:
+    """Parse one ``--speculative-config``, or a map of them by served model or target;
+    ValueError as `parse_speculation`, and for an object that is neither.
+    """
+    document = _parse_object(text)
+    if not document or _KEYS & document.keys():
+        return Speculations(parse_speculation(text))
+    if not all(isinstance(value, dict | None) for value in document.values()):
+        for key in document:
+            _check_spelling(key, _KEYS)
+        raise ValueError(
+            "neither vLLM's configuration, with keys such as method and "
+            "num_speculative_tokens, nor a map of these by served model or target"
+        )
+    by_name = {}
+    for name, value in document.items():
+        try:
+            by_name[name] = parse_speculation(json.dumps(value or {}))
+        except ValueError as error:
+            raise ValueError(f"{json.dumps(name)}: {error}") from error
+        if not value:  # null: this one does not speculate
+            by_name[name] = Speculation()
+    return Speculations(by_name.pop(ANY, Speculation()), by_name)
+
+
+def parse_speculation(text: str) -> Speculation:
+    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it.
+
+    Other keys are kept.
+    """
+    document = _parse_object(text)
     k = document.get(_K)
     if k is not None and (
         isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31

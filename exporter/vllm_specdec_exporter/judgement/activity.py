@@ -4,7 +4,7 @@ The first state that applies::
 
     off         no speculation is configured
     warming_up  fewer than two samples since the start or restart
-    idle        nothing was generated in the window, or first tokens only
+    idle        nothing was generated in the window, or hardly more than first tokens
     bypassed    tokens were generated, but nothing was drafted
     warming_up  fewer drafts than the minimum: too few for a ratio
     active      enough drafts to judge
@@ -31,6 +31,9 @@ from .messages import message
 #: Share of the minimum of drafts that a busy engine needs: a quarter of the drafts has
 #: twice the error of the length, which the interval of the speedup includes.
 _BUSY_SHARE = 0.25
+#: Share of the tokens without any draft that may come behind first ones: probes and a
+#: few whole answers of a prefill node, as which another server hardly counts.
+_ANSWERED_SHARE = 0.1
 #: Seconds of a step from which its length itself is a finding: a client reads no more
 #: than a few words in that time.
 SLOW_STEP = 1.0
@@ -84,6 +87,9 @@ def judge_activity(
     if generated and generated == delta.first_tokens:
         return Activity(ActivityState.IDLE, message("activity.first_tokens_only"))
     if counted_drafts <= 0:
+        by_steps = generated - (delta.first_tokens or 0.0)
+        if by_steps <= _ANSWERED_SHARE * generated:
+            return Activity(ActivityState.IDLE, message("activity.first_tokens_mostly"))
         return _bypassed(generated, window)
     gained = delivered(delta)
     drafts = counted_drafts

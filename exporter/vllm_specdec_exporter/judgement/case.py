@@ -44,6 +44,8 @@ class Case(Struct, frozen=True):
     other_windows: tuple[Measures, ...] = ()
     #: The server's ``--speculative-config``, if given.
     speculation: Speculation = Speculation()
+    #: The models between which one ``--speculative-config`` cannot choose.
+    ambiguous: tuple[str, ...] = ()
     #: The least and the most requests running in the window.
     batch_sizes: tuple[float, float] | None = None
     settled: bool = True  # whether the window is full

@@ -21,6 +21,15 @@ from .messages import Message, message
 from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
+#: Drafts from which their lengths say how they were made.
+_DRAFTS_TO_CONTRADICT = 1000.0
+#: Share of the output out of drafts from which every step had one.
+_ALWAYS = 0.99
+#: Methods that look text up. `ngram_gpu` pads its drafts to K.
+_LOOKUPS = frozenset({"ngram", "suffix"})
+#: Methods whose model drafts K tokens in every step.
+_FULL_DRAFTS = frozenset({"eagle", "eagle3", "mtp", "medusa", "mlp_speculator"})
+
 
 class Verdicts(Struct, frozen=True):
     """What was judged of an engine, and its findings explain."""
@@ -227,6 +236,10 @@ def _of_configuration(case: Case) -> list[Finding]:
         )
         for known_problem in known_problems(facts):
             findings += hint("known_problem", known=known_problem)
+    if case.ambiguous:
+        models = ", ".join(case.ambiguous)
+        findings += hint("one_for_several", models=models)
+    findings += _of_method(case)
     if speculation.document and speculation.unknown:
         findings += hint("unknown_settings", unknown=", ".join(speculation.unknown))
     if case.routed:
@@ -242,6 +255,32 @@ def _of_configuration(case: Case) -> list[Finding]:
             "positions_differ", positions=positions, configured_k=configured_k
         )
     return findings
+
+
+def _of_method(case: Case) -> list[Finding]:
+    """Return that drafts have not the lengths that the configured method gives them.
+
+    A model drafts K tokens for each request and step. Looking text up finds no
+    continuation most of the time, or a shorter one.
+    """
+    measures = case.measures
+    schedule = case.speculation.schedule
+    if measures is None or schedule or not case.speculation.method:
+        return []
+    drafted = measures.mean_draft_length
+    k = len(measures.position_acceptance_ratio)
+    enough = (measures.drafts or 0.0) >= _DRAFTS_TO_CONTRADICT
+    if drafted is None or not enough or not k:
+        return []
+    name = ""
+    always = (measures.coverage_ratio or 0.0) >= _ALWAYS and drafted == k
+    if case.method in _LOOKUPS and always:
+        name = "not_looked_up"
+    elif measures.drafts_vary and case.method in _FULL_DRAFTS:
+        name = "not_drafted"
+    if not name:
+        return []
+    return hint(name, method=case.method, drafted=drafted, k=k)
 
 
 def _how_to_know_method(case: Case) -> Message:
@@ -357,12 +396,17 @@ def _of_poor_acceptance(
     named once.
     """
     findings: list[Finding] = []
+    # Whether it loses is judged by the payoff alone, so beside an unknown verdict poor
+    # acceptance is no second one.
     report = problem
-    pays = (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
-    if verdicts.payoff.verdict in pays:
+    if verdicts.payoff.verdict is not None and not verdicts.payoff.harmful:
         report = hint
-    # Advice on K rests on more than the decline over positions.
-    advised = verdicts.advice.action is not Action.INSUFFICIENT_DATA
+    # Advice on K rests on more than the decline over positions. While it is not known
+    # whether speculation pays, that is to be found out first.
+    advised = (
+        verdicts.advice.action is not Action.INSUFFICIENT_DATA
+        or verdicts.payoff.undecided
+    )
     met = _poor_measures(verdicts.quality)
     positions = measures.position_acceptance_ratio
     k = len(positions)
@@ -391,5 +435,5 @@ def _of_poor_acceptance(
             present=measures.mean_acceptance_length_at[-1],
         )
     elif totals and not findings and verdicts.payoff.speedup is None:
-        findings += problem("poor", reasons=", ".join(verdicts.quality.reasons))
+        findings += report("poor", reasons=", ".join(verdicts.quality.reasons))
     return findings

@@ -43,6 +43,13 @@ def message(name: str, own: str = "", /, **values: object) -> Message:
     return Message((own or _TEXTS[name]).format_map(values), name, values)
 
 
+def name_of(text: str) -> str:
+    """Return the name of a message; empty for a text that was none, or was read from
+    JSON.
+    """
+    return getattr(text, "name", "")
+
+
 def encode_message(value: object) -> str:
     """Return a message as the plain text that msgspec encodes: its hook for types that
     it does not know, TypeError for any other.

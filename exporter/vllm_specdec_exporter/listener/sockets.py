@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from ..config.values import format_address
+from ..config.listen_address import format_address
 from ..runtime import logs
 from .peers import peer_key
 
@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 1.0
 _OF_THE_CLIENT = (errno.ECONNABORTED, errno.EPERM)
 #: Limit of connections that are accepted without a pause for other tasks: with what the
 #: tap does for each, 10 ms.
-_AT_ONCE = 12
+_AT_ONCE = 8
 
 
 class Listener:

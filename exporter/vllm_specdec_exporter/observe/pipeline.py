@@ -6,7 +6,7 @@ new sample (`state`), what follows from its windows (`polled_engine`), the judge
 that (`judgement.judge`), and the result (`result`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -29,19 +29,23 @@ def process_reading(
     settings: Settings,
     upstream_version: str = "",
     shapes: Mapping[str, DraftShape] | None = None,
+    models: Collection[str] = (),
 ) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
     """Return the states and results of every engine in `reading`, taken at `time`
     seconds.
 
-    `shapes` has draft lengths by model, from records of single requests. The state of
+    `shapes` has draft lengths by model, from records of single requests; `models` are
+    those of other servers with the same settings. The state of
     an engine that is no longer in the reading is dropped, so memory is bounded.
     """
     server = PolledServer(reading, upstream_version, shapes or {})
+    served = {engine.key.model_name for engine in reading.engines}.union(models)
     new_states: dict[EngineKey, EngineState] = {}
     results = []
     for engine in reading.engines:
         earlier = states.get(engine.key, EngineState())
-        polled = _poll(earlier, engine, time, settings=settings, server=server)
+        own_settings = settings.of_model(engine.key.model_name, served)
+        polled = _poll(earlier, engine, time, settings=own_settings, server=server)
         judgement, current_advice = judge_engine(
             polled.case,
             polled.state.current_advice,

@@ -390,6 +390,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             thresholds=settings.thresholds,
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=settings.speculation,
+            ambiguous=settings.ambiguous,
             batch_sizes=self.batch_sizes,
             settled=self._settled,
             busy=self.busy,

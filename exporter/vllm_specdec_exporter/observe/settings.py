@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 from ..economics.profiles import CostSettings
@@ -37,6 +39,28 @@ class Settings(Struct, frozen=True):
     baseline: Baseline | None = None  # the recorded speed without speculation, if given
     latencies: bool = False  # whether to read latency histograms; a baseline needs them
     server_info: bool = False  # whether to read SGLang's /server_info
+    #: The settings of a served model or a target with a ``--speculative-config`` of its
+    #: own.
+    by_name: Mapping[str, Settings] = {}
+    #: The same without ``--speculative-config``, where there is one for all.
+    unspecified: Settings | None = None
+    #: The models between which one ``--speculative-config`` cannot choose.
+    ambiguous: tuple[str, ...] = ()
+
+    def named(self, name: str) -> Settings:
+        """Return the settings of a target or a served model."""
+        return self.by_name.get(name, self)
+
+    def of_model(self, name: str, models: Collection[str]) -> Settings:
+        """Return the settings of a served model, which is one of `models`.
+
+        One ``--speculative-config`` for several is of none of them: which one it is of
+        cannot be known, and its method alone turns the advice around.
+        """
+        own = self.named(name)
+        if own.unspecified is None or len(models) < 2:
+            return own
+        return replace(own.unspecified, ambiguous=tuple(sorted(models)))
 
     @property
     def shortest(self) -> Window:

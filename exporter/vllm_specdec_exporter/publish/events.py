@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Action, Advice
+from ..judgement.messages import name_of
 from ..judgement.payoff import Payoff
 from ..observe.result import EngineResult, ExporterResult, TargetResult
 from ..per_request.summary import ModelRequests
@@ -37,6 +38,19 @@ _MEASURES = (
 _MAX_LINES = 24
 
 
+#: Findings on what the operator configured, which are told once in the log too.
+_CONFIGURATION = frozenset(
+    f"finding.{name}.text"
+    for name in (
+        "one_for_several",
+        "not_looked_up",
+        "not_drafted",
+        "positions_differ",
+        "unknown_settings",
+    )
+)
+
+
 class Event(Struct, frozen=True):
     """One log line: a level of `logging`, a message, and key-value fields."""
 
@@ -51,13 +65,34 @@ def changes(previous: TargetResult, current: TargetResult) -> Iterator[Event]:
     yield from _reachability(previous, current, target)
     engines = {engine.key: engine for engine in previous.engines}
     events: list[Event] = []
+    configured: list[str] = []
     for engine in current.engines:
-        events += _engine_changes(engines.get(engine.key), engine, target)
+        earlier = engines.get(engine.key)
+        events += _engine_changes(earlier, engine, target)
+        configured += _configuration_changes(earlier, engine)
+    # Engines of one server are configured alike.
+    for text in dict.fromkeys(configured):
+        fields = {**target, "finding": text}
+        yield Event(logging.WARNING, "configuration does not fit", fields)
     # A restart of a large server must not flood the log.
     if len(events) > _MAX_LINES:
         yield _info("many engines changed", target, changes=len(events))
     else:
         yield from events
+
+
+def _configuration_changes(
+    previous: EngineResult | None, current: EngineResult
+) -> list[str]:
+    """Return the findings on the configuration that the result before did not have."""
+    told = set()
+    if previous is not None:
+        told = {name_of(finding.text) for finding in previous.findings}
+    return [
+        str(finding.text)
+        for finding in current.findings
+        if (name := name_of(finding.text)) in _CONFIGURATION and name not in told
+    ]
 
 
 def _info(message: str, fields: Mapping[str, object], **more: object) -> Event:

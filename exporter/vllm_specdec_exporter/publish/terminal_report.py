@@ -3,13 +3,15 @@
 Lines are wrapped at 100 columns, except those to paste, which stay whole.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..economics.baseline_match import Measured
 from ..economics.speedup import Estimate
 from ..economics.statistics import Interval, format_ratio
+from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
+from ..judgement.published_rules import Rule
 from ..judgement.quality import QualityLevel
 from ..measures.measures import Measures
 from ..observe.result import EngineResult, ExporterResult, TargetResult
@@ -20,11 +22,8 @@ from .request_report import Costs
 _BAR_WIDTH = 30
 #: Column of the texts beside labels: the longest label, and the indent.
 _TEXT_COLUMN = 14
-#: Below the rules of thumb, which may say something else than the advice.
-_RULES_NOTE = (
-    "Rules of thumb look at acceptance alone; advice weighs it against the time a step "
-    "takes."
-)
+#: Of the rules of thumb, which may say something else than the verdict.
+_RULES_NOTE = "published rules of thumb, which look at acceptance alone, not at time"
 #: Likely causes of a failed poll, by its reason.
 _CAUSES = {
     "refused": (
@@ -49,17 +48,19 @@ def render(
     *,
     colour: bool = False,
     costs: Mapping[str, Costs] | None = None,
+    rules: bool = False,
 ) -> str:
     """Return the report on `result`; `costs` by model are for single requests.
 
-    Colours add no information.
+    Colours add no information. With `rules`, the rules of thumb are a table instead of
+    one line.
     """
     paint = terminal.painter(colour=colour)
     lines: list[str] = []
     for target in result.targets:
         if lines:
             lines.append("")
-        lines += _target(target, paint)
+        lines += _target(target, paint, rules=rules)
     if result.requests is not None:
         if lines:
             lines += ["", paint("single requests", terminal.BOLD)]
@@ -67,16 +68,19 @@ def render(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _target(target: TargetResult, paint: terminal.Paint) -> Iterator[str]:
+def _target(
+    target: TargetResult, paint: terminal.Paint, *, rules: bool
+) -> Iterator[str]:
     if not target.up:
         yield from _down(target, paint)
         return
     yield paint(terminal.printable(target.target), terminal.BOLD)
     for engine in target.engines:
         yield from _verdict(engine, paint)
+        yield from _to_do(engine)
     for engine in target.engines:
         yield ""
-        yield from _engine(engine, paint)
+        yield from _engine(engine, paint, rules=rules)
 
 
 def _down(target: TargetResult, paint: terminal.Paint) -> Iterator[str]:
@@ -91,8 +95,10 @@ def _down(target: TargetResult, paint: terminal.Paint) -> Iterator[str]:
 
 def _verdict(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
     payoff = engine.payoff
-    unjudged = engine.quality.level or engine.activity.state or "unknown"
-    verdict = wording.headline(payoff) or unjudged.upper()
+    verdict = wording.leaning_words(payoff) or engine.activity.state or "unknown"
+    if verdict == ActivityState.ACTIVE:
+        verdict = "unknown"
+    verdict = verdict.upper()
     measures = engine.window(engine.judged_window)
     reason = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
@@ -103,9 +109,25 @@ def _verdict(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
         speed = f"{payoff.speedup:.2f} {wording.TIMES_AS_FAST}"
         reason = f"{speed} ({payoff.basis}), {reason}"
     elif payoff.basis is not None:
-        reason = f"{payoff.basis}, {reason}"
+        low = f"{payoff.speedup_low:.2f}"
+        high = f"{payoff.speedup_high:.2f}"
+        speed = f"{low} to {high} {wording.TIMES_AS_FAST}"
+        reason = f"{speed} (95 % interval, {payoff.basis}), {reason}"
     lines = terminal.paragraph(f"{verdict}  {_name(engine)}: {reason}", 4, "  ")
     yield from terminal.emphasised(lines, verdict, paint, _style(engine))
+
+
+def _to_do(engine: EngineResult) -> Iterator[str]:
+    """Yield the one thing to do: by the verdict, or what the first finding says where
+    nothing is judged.
+    """
+    if engine.activity.state is ActivityState.ACTIVE:
+        text = f"{wording.to_do(engine)} ({wording.reason_words(engine.advice)})"
+    elif engine.findings:
+        text = engine.findings[0].action
+    else:
+        return
+    yield from _labelled("to do", text)
 
 
 def _name(engine: EngineResult) -> str:
@@ -117,7 +139,9 @@ def _name(engine: EngineResult) -> str:
     return terminal.printable(", ".join(labels)) or "the only engine"
 
 
-def _engine(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
+def _engine(
+    engine: EngineResult, paint: terminal.Paint, *, rules: bool
+) -> Iterator[str]:
     deployment = engine.deployment
     facts = {
         "dialect": deployment.dialect,
@@ -131,6 +155,7 @@ def _engine(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
     yield from terminal.emphasised(title, name, paint, terminal.BOLD)
     yield ""
     yield from _judgement(engine)
+    yield from _rules(engine.advice.rules, in_full=rules)
     yield ""
     for measures in engine.windows:
         # An engine that does nothing would fill the screen with dashes.
@@ -157,7 +182,7 @@ def _judgement(engine: EngineResult) -> Iterator[str]:
     verdict = wording.verdict_words(engine.payoff) or "unknown"
     reasons = "; ".join(engine.payoff.reasons)
     yield from _labelled("payoff", f"{verdict} ({reasons})")
-    yield from _advice(engine)
+    yield from _configurations(engine)
 
 
 def _labelled(label: str, text: str) -> list[str]:
@@ -165,19 +190,23 @@ def _labelled(label: str, text: str) -> list[str]:
     return terminal.paragraph(text, _TEXT_COLUMN, f"    {label:<{_TEXT_COLUMN - 4}}")
 
 
-def _advice(engine: EngineResult) -> Iterator[str]:
-    """Yield the advice on K, the rules of thumb, and the configuration to paste."""
+def _rules(rules: Sequence[Rule], *, in_full: bool) -> Iterator[str]:
+    """Yield how many rules of thumb there are, or what each says."""
+    if not rules:
+        return
+    if not in_full:
+        folded = f"{len(rules)} {_RULES_NOTE} (--rules shows them)"
+        yield from _labelled("rules", folded)
+        return
+    yield from _labelled("rules", _RULES_NOTE)
+    for rule in rules:
+        text = f"{wording.SAYS.get(rule.says, rule.says):<22}  {rule.text}"
+        yield from terminal.paragraph(text, _TEXT_COLUMN + 24, " " * _TEXT_COLUMN)
+
+
+def _configurations(engine: EngineResult) -> Iterator[str]:
+    """Yield the configuration to paste, and the K schedule."""
     advice = engine.advice
-    yield from _labelled(
-        "advice", f"{wording.to_do(engine)} ({wording.reason_words(advice)})"
-    )
-    label = "rules"
-    for rule in advice.rules:
-        text = f"{wording.SAYS.get(rule.says, rule.says)}: {rule.text}"
-        yield from terminal.paragraph(text, _TEXT_COLUMN + 2, f"    {label:<10}")
-        label = ""
-    if advice.rules:
-        yield from terminal.paragraph(_RULES_NOTE, _TEXT_COLUMN)
     if advice.speculative_config:
         yield f"    to paste  {wording.to_paste(engine, advice.speculative_config)}"
     if advice.schedule_config:
@@ -252,7 +281,7 @@ def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
         return
     interval = _interval(estimate.interval)
     speedup = terminal.factor(estimate.interval.value)
-    yield "estimated speedup", f"{speedup} ({interval})"
+    yield "speedup of drafts", f"{speedup} (95 %: {interval}, {estimate.basis})"
     length = estimate.break_even_acceptance_length
     yield "break-even length", terminal.length(length)
     ratio = estimate.break_even_acceptance_ratio
@@ -265,7 +294,8 @@ def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
         interval = _interval(measured.interval)
         speedup = terminal.factor(measured.interval.value)
         requests = f"{_count(measured.requests)} requests"
-        yield "measured speedup", f"{speedup} ({interval}, {requests})"
+        basis = f"95 %: {interval}, measured, {requests}"
+        yield "speedup of all tokens", f"{speedup} ({basis})"
     for name, latency in wording.LATENCIES.items():
         ratios = [
             f"P{100 * item.quantile:g} {terminal.factor(item.ratio)}"

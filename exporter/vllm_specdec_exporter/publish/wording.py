@@ -55,10 +55,19 @@ def verdict_words(payoff: Payoff) -> str:
     """
     low = payoff.speedup_low
     high = payoff.speedup_high
+    words = leaning_words(payoff)
     if payoff.verdict is not PayoffVerdict.UNKNOWN or low is None or high is None:
-        return payoff.verdict or ""
-    leaning = f"likely {payoff.likely}" if payoff.likely else "unknown"
-    return f"{leaning} ({low:.2f} to {high:.2f})"
+        return words
+    return f"{words} ({low:.2f} to {high:.2f})"
+
+
+def leaning_words(payoff: Payoff) -> str:
+    """Return a verdict in words, of an unknown one which way it leans; empty without
+    one.
+    """
+    if payoff.likely:
+        return f"likely {payoff.likely}"
+    return payoff.verdict or ""
 
 
 def activity_words(engine: EngineResult) -> str:

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from .. import __version__
+from ..config.listen_address import format_address
 from ..config.options import (
     ENVIRONMENT_PREFIX,
     ConfigError,
+    Parser,
     add_flags,
     unknown_variables,
 )
-from ..config.values import format_address, nearest
+from ..config.spelling import nearest
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import error_text
 from ..listener.web_config import load_web_config
@@ -80,8 +82,16 @@ _SUBJECTS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the flags of `serve` to `parser`."""
+    parser.show_first(
+        *(f"--{name}" for name in _FIRST),
+        "--config.file",
+        "--config.check",
+        "--cost.model",
+        "--poll.interval",
+        "--tap.listen-address",
+    )
     parser.epilog = f"{parser.epilog or ''} {_EXIT_CODES}".lstrip()
     add_config_file(parser)
     parser.add_argument(
@@ -106,7 +116,9 @@ def run(args: argparse.Namespace) -> int:
     file = args.config_file or os.environ.get(CONFIG_FILE_VARIABLE, "")
     load = partial(config.load, vars(args), os.environ, file)
     if args.config_check:
-        Exporter(load)
+        exporter = Exporter(load)
+        for doubt in config.doubts(exporter.config):
+            sys.stderr.write(f"warning: {doubt}\n")
         sys.stdout.write("the configuration is valid\n")
         return 0
     wait = standby.waits_on_error(vars(args), os.environ)
@@ -153,6 +165,8 @@ async def _start(
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         _warn_of_unknown_variables()
+        for doubt in config.doubts(exporter.config):
+            logs.log(logging.WARNING, "configuration does not fit", finding=doubt)
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 

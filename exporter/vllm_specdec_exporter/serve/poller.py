@@ -57,6 +57,7 @@ class Poller:
         memory: what the samples of all its servers take.
         shapes: returns the draft lengths of each model, if single requests are
             observed.
+        served: models by target, shared by the pollers with the same settings.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Poller:
         memory: KeptMemory | None = None,
         log: Callable[[Iterable[Event]], None] = logs.write,
         shapes: Callable[[], Mapping[str, DraftShape]] = dict,
+        served: dict[str, frozenset[str]] | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -83,6 +85,7 @@ class Poller:
         self._wall = wall
         self._log = log
         self._shapes = shapes
+        self._served = {} if served is None else served
         self._turns = turns or PollTurns(clock)
         self._memory = memory or KeptMemory(memory_limit())
         self._states: dict[EngineKey, EngineState] = {}
@@ -210,14 +213,18 @@ class Poller:
             reading, left, with_info=self.settings.server_info
         )
         self._keep(reading)
+        self._served[self.name] = frozenset(
+            engine.key.model_name for engine in reading.engines
+        )
         judge = partial(
             pipeline.process_reading,
             self._states,
             reading,
             time,
-            self.settings,
+            self.settings.named(self.name),
             upstream_version=self._facts.version,
             shapes=self._shapes(),
+            models=frozenset().union(*self._served.values()),
         )
         if len(reading.engines) > _MANY_ENGINES:
             self._states, results = await self._turns.large(judge)
@@ -277,6 +284,7 @@ class Poller:
 
     async def close(self) -> None:
         """Close the client."""
+        self._served.pop(self.name, None)
         self._memory.forget(self.name)
         await self._upstream.close()
 

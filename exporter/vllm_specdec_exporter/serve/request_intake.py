@@ -190,9 +190,10 @@ def batch_costs(
             if batch_size is None or engine.model_name in costs:
                 continue
             deployment = engine.deployment
+            own = settings.named(target.target).named(engine.model_name)
             profile = deployed(
-                settings.costs,
-                settings.speculation,
+                own.costs,
+                own.speculation,
                 engine.model_name,
                 dialect=deployment.dialect,
                 version=deployment.upstream_version,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiohttp import web
 
 from .. import __version__
+from ..config.listen_address import format_address, parse_listen_address
 from ..config.options import ConfigError, Parser, add_flags, gather
-from ..config.values import format_address, parse_listen_address
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import Listener, error_text
 from ..listener.web_config import WebConfigFileError, load_web_config

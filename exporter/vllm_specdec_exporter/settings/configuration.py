@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from ..economics.profiles import (
     parse_profiles,
 )
 from ..economics.sizes import BF16
-from ..economics.speculative_config import Speculation
+from ..economics.speculative_config import Speculation, Speculations
 from ..listener.web_config import load_web_config
 from ..measures.history import Window
 from ..observe.settings import Settings
@@ -78,6 +79,24 @@ class ServeConfig(Struct, frozen=True):
                 f"--config.file: it no longer has {lost}; the old configuration "
                 "stays until the next start"
             )
+
+
+def doubts(config: ServeConfig) -> list[str]:
+    """Return what a valid configuration may not mean as it is written."""
+    settings = config.settings
+    texts = []
+    for each in (settings, *settings.by_name.values()):
+        if each.speculation.unknown:
+            unknown = ", ".join(each.speculation.unknown)
+            texts.append(f"--spec.config has what is not known here: {unknown}")
+    targets = config.upstream.targets
+    several = len(targets) > 1 or any(target.discovery for target in targets)
+    if several and settings.unspecified is not None:
+        texts.append(
+            "one --spec.config for several servers is applied only while they serve "
+            'one model; give it by model, as in {"MODEL": {"method": "eagle3"}}'
+        )
+    return texts
 
 
 def load(
@@ -186,7 +205,25 @@ def build_settings(
     """Return the settings of the pipeline; raise ConfigError for unusable files and
     contradictory values.
     """
-    speculation: Speculation = values["spec.config"] or Speculation()
+    speculations: Speculations = values["spec.config"] or Speculations()
+    build = partial(_build_settings, values, windows, judged=judged, slack=slack)
+    common = build(speculations.common)
+    if speculations.by_name:
+        named = {name: build(each) for name, each in speculations.by_name.items()}
+        return replace(common, by_name=named)
+    if speculations.common.configured:
+        return replace(common, unspecified=build(Speculation()))
+    return common
+
+
+def _build_settings(
+    values: Mapping[str, Any],
+    windows: tuple[Window, ...],
+    speculation: Speculation,
+    *,
+    judged: Window,
+    slack: float,
+) -> Settings:
     profile, by_method = _profile(values, speculation)
     costs = CostSettings(
         profile, values["cost.draft-size-ratio"], _hardware(values), by_method

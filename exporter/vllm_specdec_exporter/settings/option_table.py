@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..config import values
+from ..config.listen_address import parse_listen_address
 from ..config.options import Option
 from ..config.thresholds import parse_threshold
 from ..economics.hardware import parse_machine
-from ..economics.speculative_config import parse_speculation
+from ..economics.speculative_config import parse_speculations
 from ..observe.settings import DEFAULT_WINDOWS
 from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
 from .web_options import WEB_OPTIONS
@@ -27,7 +28,7 @@ def parse_upstream(text: str) -> values.Target:
     """
     target = values.parse_target(text)
     # Of the text: the target has the default path, too, which must not be given.
-    path, query = _path_and_query(text.strip(), target.socket)
+    path, query = _path_and_query(values.with_scheme(text), target.socket)
     if path.strip("/") or query or target.user:
         raise ValueError(
             "allowed: http://host:port, https://host:port or unix:/path/to.sock, "
@@ -59,13 +60,13 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
     "file": values.file,
     "bool": values.boolean,
-    "address": values.parse_listen_address,
+    "address": parse_listen_address,
     "servers": values.parse_servers,
     "upstream": parse_upstream,
     "header": values.header,
     "header_name": values.header_name,
     "optional_header_name": _optional_header_name,
-    "speculation": parse_speculation,
+    "speculation": parse_speculations,
     "machine": parse_machine,
     "share": values.share,
     "memory": values.memory,

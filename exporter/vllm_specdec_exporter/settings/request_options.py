@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..config.listen_address import format_address, loopback_hosts
 from ..config.options import ConfigError
-from ..config.values import Target, format_address, loopback_hosts
+from ..config.values import Target
 from ..per_request.grouping import Classification, RequestSettings, Temperatures
 from .option_table import OPTIONS
 

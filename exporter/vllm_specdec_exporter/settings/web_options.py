@@ -7,10 +7,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
+from ..config.listen_address import parse_listen_address
 from ..config.options import ENVIRONMENT_PREFIX, Option, gather
-from ..config.values import parse_listen_address
 
 #: Path of the YAML configuration file, like --config.file.
 CONFIG_FILE_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
@@ -77,5 +75,5 @@ def values_of(
     from ..config.files import read_file  # here, for `health`
 
     # The names of all other settings are checked, their values are not.
-    rows = [row if row in options else replace(row, parse=str) for row in table()]
+    rows = [row if row in options else row._replace(parse=str) for row in table()]
     return gather(rows, flags, environment, read_file(file), file=file)[0]

@@ -1,21 +1,16 @@
-"""Connections to servers: their settings, their sockets, and TLS with certificates that
-are reloaded.
+"""Connections to servers: their settings, and TLS with certificates that are reloaded.
 
 cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new
 address.
 """
 
 import contextlib
-import errno
 import json
 import logging
-import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 
 from ..config.files import stamp
@@ -24,71 +19,8 @@ from ..config.values import Target
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads
 
-#: Limit of what is received beside a body, in bytes: an answer of vLLM has 200.
-MAX_OVERHEAD = 64 * 1024
-#: Bytes that are received for each of a body, at most: in chunks of 30 bytes and more.
-_FRAMING = 1.25
-
-
-class CountedSocket(socket.socket):
-    """A socket that ends an exchange with too much beside its body: heads, framing,
-    interim answers.
-    """
-
-    path = ""  # of a Unix socket: where to connect to, whatever the address
-    # bytes that were received, less those of the body with its usual framing
-    overhead = 0.0
-    #: Returns the size of the body so far, once its head was received.
-    body: Callable[[], int] | None = None
-
-    def connect(self, address: Any) -> None:
-        """Connect, to `path` if there is one."""
-        super().connect(self.path or address)
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive, for connections without TLS."""
-        received = super().recv(self._allowed(size), flags)
-        self.overhead += len(received)
-        return received
-
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        """Receive, for those with TLS."""
-        received = super().recv_into(buffer, self._allowed(size or len(buffer)), flags)
-        self.overhead += received
-        return received
-
-    def _allowed(self, size: int) -> int:
-        framing = 0.0
-        if self.body is not None:
-            framing = _FRAMING * self.body()
-        if self.overhead - framing > MAX_OVERHEAD:
-            raise OSError(errno.EMSGSIZE, "too much beside the body")
-        # Little until the size of the body can be counted.
-        return size if self.body else min(size, MAX_OVERHEAD)
-
-
-class NoResolver(AbstractResolver):
-    """For connections by a path: an address for every name, which is not used."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return one address."""
-        return [
-            ResolveResult(
-                hostname=host,
-                host="127.0.0.1",
-                port=port,
-                family=family,
-                proto=0,
-                flags=0,
-            )
-        ]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
+#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
+NEXT_ADDRESS_SECONDS = 0.25
 _WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds
 
 

@@ -18,7 +18,8 @@ from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec.structs import replace
 
-from ..config.values import Target, format_address
+from ..config.listen_address import format_address
+from ..config.values import Target
 from ..observe.result import Discovered
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads

@@ -1,5 +1,6 @@
 """Rules as the YAML has them, and their expressions as the parser reads them."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -139,11 +140,13 @@ def bare(node: promql.Expr) -> promql.Expr:
 
 
 def selector_name(node: promql.VectorSelector) -> str:
-    """Return the metric that a selector names, however it is written."""
+    """Return the metric that a selector names, however it is written; of several
+    spellings the first.
+    """
     named = (
-        m.value
+        re.sub(r"\(([\w:]+)[\w:|]*\)", r"\1", m.value)
         for m in node.matchers.matchers
-        if m.name == "__name__" and m.op == promql.MatchOp.Equal
+        if m.name == "__name__"
     )
     return node.name or next(named, "")
 

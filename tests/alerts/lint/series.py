@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from vllm_specdec_exporter.engines.tables import DIALECT_NAMED
 from vllm_specdec_exporter.publish.metrics import METRICS, Kind, MetricScope
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
@@ -26,6 +27,8 @@ PROMETHEUS = frozenset(
         "prometheus_notifications_dropped_total",
     }
 )
+#: How the names of vLLM's series may begin, and those of SGLang's.
+SPELLINGS = tuple(DIALECT_NAMED[name].prefixes for name in ("vllm-v1", "sglang"))
 _COUNTER = re.compile(r"[a-z0-9_:]+_(total|bucket|count|sum)")
 _SAMPLE = re.compile(r"^((?:vllm|sglang):[a-z0-9_]+)(?:\{(.*)\})? \S+", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"')
@@ -53,8 +56,8 @@ def raw_metrics() -> dict[str, frozenset[str]]:
     texts.append((CAPTURES.parent / "upstream" / "sglang-k3.txt").read_text("utf-8"))
     known: dict[str, frozenset[str]] = defaultdict(frozenset, {"up": frozenset()})
     for name, labels in set(_SAMPLE.findall("\n".join(texts))):
-        known[name] |= frozenset(_LABEL.findall(labels))
-        known[f"kserve_{name}"] = known[name]  # as KServe on OpenShift renames them
+        for spelled in spellings(name):
+            known[spelled] |= frozenset(_LABEL.findall(labels))
     for row in METRICS:
         own = frozenset((*_SCOPES[row.scope], *row.labels))
         if row.kind is Kind.HISTOGRAM:
@@ -63,6 +66,14 @@ def raw_metrics() -> dict[str, frozenset[str]]:
         else:
             known[row.full_name] = own
     return dict(known)
+
+
+def spellings(name: str) -> list[str]:
+    """Return a series of an engine as everyone who renames it calls it."""
+    for prefixes in SPELLINGS:
+        if name.startswith(prefixes[0]):
+            return [prefix + name.removeprefix(prefixes[0]) for prefix in prefixes]
+    return [name]
 
 
 def is_counter(name: str) -> bool:

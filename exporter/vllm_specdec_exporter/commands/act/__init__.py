@@ -22,13 +22,9 @@ from prometheus_client import CollectorRegistry, Counter, disable_created_metric
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from ...config.files import TokenError, is_authorized, read_token
+from ...config.listen_address import format_address, parse_listen_address
 from ...config.options import ConfigError
-from ...config.values import (
-    duration,
-    format_address,
-    format_duration,
-    parse_listen_address,
-)
+from ...config.values import duration, format_duration
 from ...listener.connection_limits import ConnectionLimiter
 from ...listener.sockets import Listener, error_text
 from ...publish.terminal import printable
@@ -36,6 +32,7 @@ from ...runtime import logs
 from ...runtime.daemon_threads import SharedThreads
 from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, whole_between
+from ..exit_codes import FINE, PROBLEM, USAGE
 from . import history
 from .decision import AlertAction, Decision, EventKind, decide
 from .history import FORGET_AFTER, ActionHistory
@@ -126,9 +123,6 @@ _ACTIONS = (*AlertAction, "none", "unknown")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PROGRAM = "vllm-specdec-exporter act"
 _CHALLENGE = f'Bearer realm="{_PROGRAM}"'
-
-# Exit codes.
-FINE, PROBLEM, USAGE = range(3)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

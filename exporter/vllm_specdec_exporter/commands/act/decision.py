@@ -97,8 +97,12 @@ class Decision(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The labels that identify a model, as JSON: no two have the same text."""
-        names = ("cluster", "namespace", "model_name")
+        """The labels that identify a model, or one method of a model with several, as
+        JSON: no two have the same text.
+        """
+        names = ["cluster", "namespace", "model_name"]
+        if self.label("method"):
+            names.append("method")
         return json.dumps(list(map(self.label, names)))
 
     @property
@@ -202,7 +206,7 @@ def _invalid(decision: Decision) -> tuple[EventKind, str]:
         return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {actions}"
     if not decision.label("model_name").strip():
         return EventKind.REJECTED, "the alert names no model"
-    for name in ("model_name", "namespace", "cluster", "alertname"):
+    for name in ("model_name", "namespace", "cluster", "method", "alertname"):
         value = decision.label(name)
         if not _is_safe(value):
             why = f"label {name} {quoted(value)}: allowed: {_SAFE}"

@@ -234,11 +234,14 @@ class Runner:
         starts_at = ""
         if decision.starts_at is not None:
             starts_at = format_time(decision.starts_at, "microseconds")
+        labels = [*_LABELS]
+        if decision.label("method"):
+            labels.append("method")
         event = {
             "time": format_time(time.time(), "milliseconds"),
             "event": str(result.kind),
             "why": result.why,
-            **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
+            **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in labels},
             "starts_at": starts_at,
             "command": result.argv,
             "exit_code": result.exit_code,
@@ -253,9 +256,9 @@ def arguments(script: str, decision: Decision) -> tuple[str, ...]:
     standard input.
 
     ``ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``, empty if absent, is an
-    interface: the order stays.
+    interface: the order stays. Of a model with several methods ``METHOD`` follows.
     """
-    return (
+    words = (
         script,
         decision.label("action"),
         decision.label("model_name"),
@@ -263,6 +266,8 @@ def arguments(script: str, decision: Decision) -> tuple[str, ...]:
         decision.label("namespace"),
         decision.label("cluster"),
     )
+    method = decision.label("method")
+    return (*words, method) if method else words
 
 
 async def run_command(

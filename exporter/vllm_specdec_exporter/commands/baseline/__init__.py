@@ -16,7 +16,8 @@ from ...economics.speculative_config import WITHOUT_MODEL
 from ...settings import configuration as config
 from ...upstream.client import PollError, Upstream
 from .. import arguments as cli
-from ..measuring import FINE, LOOKUPS, NOTHING, UNREACHABLE, USAGE, ExporterFile
+from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
+from ..measuring import LOOKUPS, ExporterFile
 from .report import render
 from .watcher import Watcher
 
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The server must not speculate, or do so without a draft model and only at "
         "times (a K schedule with rows of 0, and --method). It is not sent anything: "
-        f"its usual traffic is what counts. Exit codes: {FINE} recorded; {NOTHING} "
+        f"its usual traffic is what counts. Exit codes: {FINE} recorded; {PROBLEM} "
         f"nothing could be recorded; {USAGE} bad usage; {UNREACHABLE} the server "
         "cannot be reached or understood."
     )
@@ -119,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
             reason += " (a server that loads its model refuses for minutes)"
         return cli.fail("baseline", reason, UNREACHABLE)
     except BaselineError as error:
-        return cli.fail("baseline", f"{target.name}: {error}", NOTHING)
+        return cli.fail("baseline", f"{target.name}: {error}", PROBLEM)
     file.write(encode(baseline))
     print(render(baseline, file, watcher.missed))
     return FINE

@@ -34,16 +34,10 @@ from ...economics.profiles import BUILTIN, meant_for
 from ...economics.speculative_config import drafts_without_model
 from ...settings.configuration import build_upstream
 from .. import arguments as cli
-from ..measuring import (
-    FINE,
-    LOOKUPS,
-    NOT_PLAIN,
-    NOTHING,
-    UNREACHABLE,
-    USAGE,
-    ExporterFile,
-)
+from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
+from ..measuring import LOOKUPS, NOT_PLAIN, ExporterFile
 from ..sweep import METRICS_TIMEOUT
+from ..sweep.arguments import TrafficDefaults, add_traffic_flags
 from ..sweep.client import Endpoint, Unreachable, without_api
 from ..sweep.grid import SweepPlan
 from ..sweep.record import ServerIdentity
@@ -67,7 +61,7 @@ _MAX_NAME = 80
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `calibrate` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} written; {NOTHING} the measurements give no profile, or "
+        f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or "
         f"none within {MAX_UNCERTAINTY:.0%}, or others use a server; {USAGE} bad "
         f"usage; {UNREACHABLE} a server cannot be reached."
     )
@@ -82,14 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cli.add_flag(
         parser,
-        "--concurrency N,N,...",
-        "Batch sizes to measure.",
-        "1,2,4,8",
-        parse=cli.values_of(cli.whole_between(1, _MAX_BATCH)),
-    )
-    cli.add_flag(
-        parser,
-        "--context N,N,...",
+        "--context LIST",
         "Tokens of text before the prompts, 0 for none. Only the first set of prompts "
         "is measured with text before it.",
         "0,2000",
@@ -104,21 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cli.add_flag(
         parser,
-        "--max-tokens N",
-        "Tokens per response.",
-        "128",
-        parse=cli.whole_between(1, _MAX_CONTEXT),
-    )
-    cli.add_flag(
-        parser,
         "--temperature T",
         "As in production: drafting costs a little less where more is rejected.",
         "0",
         parse=number(0.0, 2.0),
-    )
-    cli.add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
-    cli.add_flag(
-        parser, "--model NAME", "Model to use, if the servers have several.", ""
     )
     cli.add_flag(
         parser,
@@ -126,16 +102,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Speculative method, such as eagle3: the profile is chosen for it.",
         "",
     )
-    cli.add_flag(
-        parser, "--api", "API of the requests.", "chat", choices=("chat", "completions")
-    )
-    cli.add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
     cli.add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
     cli.add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
-    cli.add_flag(
-        parser, "--allow-other-traffic", "Measure even if others use a server."
+    add_traffic_flags(
+        parser,
+        TrafficDefaults(
+            concurrencies="1,2,4,8",
+            prompts="code,chat",
+            max_tokens=128,
+            most_concurrent=_MAX_BATCH,
+        ),
     )
-    cli.add_flag(parser, "--quiet", "Show no progress.")
     add_flags(parser, cli.CONNECTION_OPTIONS)
 
 
@@ -147,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(
             f"{requests} requests of {args.max_tokens} tokens to each of "
-            f"{', '.join(_urls(args))}, at most {max(args.concurrency)} at a time"
+            f"{', '.join(_urls(args))}, at most {max(args.concurrencies)} at a time"
         )
         return FINE
     file = ExporterFile(Path(args.out), "--cost.file")
@@ -158,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
     except Unreachable as error:
         return cli.fail("calibrate", error, UNREACHABLE)
     except (OtherTraffic, CalibrationError) as error:
-        return cli.fail("calibrate", error, NOTHING)
+        return cli.fail("calibrate", error, PROBLEM)
     except ConfigError as error:
         if "context" in str(error) and max(args.context) > 0:
             raise ConfigError(f"{error}; give shorter ones with --context") from error
@@ -171,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
         reason = str(error)
         if not args.plain_url:
             reason += "; give a server without speculation as --plain-url"
-        return cli.fail("calibrate", reason, NOTHING)
+        return cli.fail("calibrate", reason, PROBLEM)
     profile = _described(fitted, rows, identity, plans, requests=requests)
     print(table(profile, rows))
     if profile.uncertainty > MAX_UNCERTAINTY:
@@ -181,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
             f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: measure "
             "more batch sizes (--concurrency) or more often (--repeats), on quiet "
             "machines",
-            NOTHING,
+            PROBLEM,
         )
     file.write(document(profile).encode())
     if fitted.provenance:
@@ -249,5 +226,5 @@ def _servers(args: argparse.Namespace) -> list[Endpoint]:
         config = build_upstream(
             values | {"vllm.url": (target,)}, values["poll.timeout"] or METRICS_TIMEOUT
         )
-        servers.append(Endpoint(config, args.api_key_file))
+        servers.append(Endpoint(config, args.api_key_file or ""))
     return servers

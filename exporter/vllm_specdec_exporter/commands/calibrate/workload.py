@@ -40,7 +40,7 @@ _WORDS = [
 def plans_of(args: argparse.Namespace) -> list[SweepPlan]:
     """Return a plan for each batch size, the smallest first."""
     prompts = _prompts(args.prompts, sorted(args.context))
-    return [_plan(args, prompts, batch) for batch in sorted(args.concurrency)]
+    return [_plan(args, prompts, batch) for batch in sorted(args.concurrencies)]
 
 
 def _plan(

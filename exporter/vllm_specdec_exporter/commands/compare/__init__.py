@@ -13,27 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, Parser, add_flags, gather
 from ...config.values import duration, format_duration, number
 from ...observe.result import ExporterResult
 from ...publish import plots
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
-from ..check import observation
+from ..check import observation, observation_settings
+from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..history.session import compare_ranges
 from .comparison import compare
 from .report import render, render_page
 from .side import Side, SideError, side_of
-from .sources import ResultSource, parse_sources, read_snapshot, watch
+from .sources import ResultSource, parse_sources, read_file, watch
 from .verdict import SpeedComparison
 
 __all__ = ["compare", "render", "side_of", "watch"]
-
-# Exit codes.
-COMPARED = 0
-INCONCLUSIVE = 1
-USAGE = 2
-UNREACHABLE = 4
 
 #: The options of `serve` with the same meaning here, for every side. The servers are
 #: positional arguments.
@@ -52,10 +47,22 @@ _RANGE = (
 _Results = Mapping[ResultSource, ExporterResult]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the flags of `compare` to `parser`."""
+    parser.show_first(
+        "--for",
+        "--model",
+        "--claim",
+        "--json",
+        "--html",
+        "--prometheus.url",
+        "--a",
+        "--b",
+        "--match",
+        "--cost.hardware",
+    )
     parser.epilog = (
-        f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can "
+        f"Exit codes: {FINE} compared; {PROBLEM} compared, but nothing can "
         f"be said of the speed; {USAGE} bad usage; {UNREACHABLE} a side cannot be "
         "reached or read."
     )
@@ -63,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reference",
         nargs="?",
         metavar="REFERENCE",
-        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as "
-        "check --json and /api/v1/snapshot give it; FILE#ADDRESS picks one of several "
-        "servers in it.",
+        help="[NAME=]URL of a server to watch, or [NAME=]FILE with its saved metrics, "
+        "for its whole life, or with a snapshot as check --json and /api/v1/snapshot "
+        "give it; FILE#ADDRESS picks one of several servers in that.",
     )
     parser.add_argument(
         "side", nargs="?", metavar="SIDE", help="What to compare with it, likewise."
@@ -151,27 +158,30 @@ def run(args: argparse.Namespace) -> int:
         print(render(comparison, colour=cli.wants_color(args)))
     sys.stdout.flush()
     if comparison.speed.outcome is SpeedComparison.UNKNOWN:
-        return INCONCLUSIVE
-    return COMPARED
+        return PROBLEM
+    return FINE
 
 
 def _results(
     sources: Sequence[ResultSource], duration: float, args: argparse.Namespace
 ) -> _Results:
     """Return the results of all sources; errors come before a long observation."""
-    results = {
-        source: read_snapshot(source) for source in sources if source.target is None
-    }
     servers = list(filter(attrgetter("target"), sources))
-    # For its errors: all of them come before the observation, which may take an hour.
-    list(_sides(results, sources, args.model))
-    if not servers:
-        return results
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # Options of `serve` that do not exist here have their defaults.
     values = dict.fromkeys(option.name for option in ALL_OPTIONS) | values
     values["vllm.url"] = tuple(map(attrgetter("target"), servers))
-    upstream, settings = observation(values, duration)
+    settings = observation_settings(values, duration)
+    results = {
+        source: read_file(source, settings)
+        for source in sources
+        if source.target is None
+    }
+    # For its errors: all of them come before the observation, which may take an hour.
+    list(_sides(results, sources, args.model))
+    if not servers:
+        return results
+    upstream, _ = observation(values, duration)
     polled_once = asyncio.run(watch(servers, upstream, settings, 0.0))
     list(_sides(polled_once, servers, args.model))
     names = " and ".join(map(attrgetter("name"), servers))

@@ -1,29 +1,27 @@
-"""The sources of a comparison: servers to watch, and files with snapshots."""
+"""The sources of a comparison: servers to watch, and files with snapshots or saved
+texts.
+"""
 
 import asyncio
 import json
-import re
 from collections.abc import Iterable
 from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...config.files import read_regular
 from ...config.options import ConfigError
-from ...config.values import Target, mask_url, parse_target
+from ...config.values import Target, is_address, mask_url, parse_target
 from ...observe.result import ExporterResult
 from ...observe.settings import Settings
 from ...publish import snapshot
 from ...upstream.connection import UpstreamConfig
 from ..check import observe
+from ..saved_text import SavedTextError, read_text, result_of
 from .side import SideError
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
 #: So that two columns of the table fit into a terminal of 100 characters.
 _MAX_NAME = 24
-#: A snapshot of a thousand engines has about 10 MiB.
-_MAX_FILE = 64 * 1024 * 1024
 
 
 class ResultSource(Struct, frozen=True):
@@ -77,7 +75,7 @@ def parse_source(text: str, default_name: str) -> ResultSource:
                 f"side {shown}: a name has 1 to {_MAX_NAME} characters: "
                 "NAME=URL-or-FILE"
             )
-    if _ADDRESS.match(location):
+    if is_address(location):
         try:
             return ResultSource(name, target=parse_target(location))
         except ValueError as error:
@@ -88,18 +86,21 @@ def parse_source(text: str, default_name: str) -> ResultSource:
     return ResultSource(name, path=path, server=server)
 
 
-def read_snapshot(source: ResultSource) -> ExporterResult:
-    """Return the snapshot in a file; SideError if it holds none, ConfigError if not of
-    the server.
+def read_file(source: ResultSource, settings: Settings) -> ExporterResult:
+    """Return the snapshot in a file, or what a saved text of metrics says of its
+    server; SideError if it holds neither, ConfigError if not of the server.
     """
     side = f"side {source.name} ({json.dumps(source.path, ensure_ascii=False)})"
-    body, problem = read_regular(source.path, _MAX_FILE)
-    if body is None:
-        raise SideError(
-            f"{side}: {problem}; an address would begin with http://, https:// or unix:"
-        )
     try:
-        result = snapshot.decode(body)
+        text = read_text(source.path)
+        if not text.is_snapshot:
+            return result_of([text], settings)
+        result = snapshot.decode(text.body)
+    except SavedTextError as error:
+        raise SideError(
+            f"{side}: {error}; an address is host:port, or begins with http://, "
+            "https:// or unix:"
+        ) from error
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise SideError(

@@ -366,7 +366,7 @@ def _why_unknown(side: Side) -> str:
     if per_token is None:
         return (
             f"{side.name}: its metrics have no time per output token "
-            "(vllm:request_time_per_output_token_seconds came with vLLM 0.11)"
+            "(request_time_per_output_token_seconds came with vLLM 0.11)"
         )
     if per_token.requests < MINIMUM_REQUESTS:
         return (

@@ -10,13 +10,10 @@ from pathlib import Path
 from ...config.options import ConfigError
 from ...publish.terminal import wrap
 from ..arguments import add_flag
+from ..exit_codes import FINE, USAGE
 from . import files
 
 _PROGRAM = "vllm-specdec-exporter dashboards"
-
-# Exit codes.
-SUCCESS = 0
-USAGE = 2
 
 #: By flag, the one that it needs.
 _NEEDS = {
@@ -43,7 +40,7 @@ def _form(pattern: str, allowed: str) -> Callable[[str], str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
-        f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; "
+        f"Without --out, the dashboards are listed. Exit codes: {FINE} success; "
         f"{USAGE} bad usage, or a file cannot be written."
     )
     add = partial(add_flag, parser.add_argument_group("what is in them"))
@@ -100,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         _list(dashboards)
     else:
         _write(dashboards, args)
-    return SUCCESS
+    return FINE
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -23,17 +23,14 @@ from ...config.values import duration
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from .. import arguments as cli
+from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..measuring import ExporterFile
 from .document import HistoryDocument
 from .recorded import baseline_of
 from .report import plot
 from .series import PastScope
 from .session import (
-    COMPARED,
-    NOTHING,
     OPTIONS,
-    UNREACHABLE,
-    USAGE,
     PastSession,
     read_past,
     show,
@@ -47,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "It reads vLLM's own series (SGLang's as well), and method and version from "
         "those of this exporter, which --match does not restrict. --vllm.* are for the "
         "connection to the server at URL; their environment variables do not apply. "
-        f"Exit codes: {COMPARED} at least one speedup was measured; {NOTHING} there "
+        f"Exit codes: {FINE} at least one speedup was measured; {PROBLEM} there "
         f"is none to compare, or no baseline; {USAGE} bad usage; {UNREACHABLE} the "
         "server cannot be queried, or has no such series."
     )
@@ -115,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     except PrometheusError as error:
         return cli.fail("history", error, UNREACHABLE)
     except BaselineError as error:
-        return cli.fail("history", f"--out: {error}", NOTHING)
+        return cli.fail("history", f"--out: {error}", PROBLEM)
     next_step = ""
     if file is not None and baseline is not None:
         file.write(encode(baseline))

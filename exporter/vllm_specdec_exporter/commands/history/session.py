@@ -18,17 +18,12 @@ from ...config.options import ConfigError, gather
 from ...config.values import parse_target
 from ...settings import configuration
 from .. import arguments as cli
+from ..exit_codes import FINE, PROBLEM, UNREACHABLE
 from .document import FORMAT, HistoryDocument
 from .reading import StoredPast, read_stored
 from .report import render
 from .series import PastScope
 from .source import Prometheus, PrometheusError
-
-# Exit codes.
-COMPARED = 0
-NOTHING = 1
-USAGE = 2
-UNREACHABLE = 4
 
 #: How to connect: the settings for vLLM, here for the server with its metrics.
 OPTIONS = tuple(
@@ -99,8 +94,8 @@ def show(history: HistoryDocument, *, as_json: bool, next_step: str = "") -> int
     sys.stdout.flush()
     for model in history.models:
         if any(change.speedup for change in model.comparisons):
-            return COMPARED
-    return NOTHING
+            return FINE
+    return PROBLEM
 
 
 def compare_ranges(args: argparse.Namespace) -> int:

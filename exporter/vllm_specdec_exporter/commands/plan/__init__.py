@@ -18,6 +18,7 @@ from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
 from ...economics.sizes import PRECISIONS, Precision, parse_parameters, parse_precision
 from ..arguments import add_flag, parsed, whole_between
+from ..exit_codes import FINE, PROBLEM
 from .estimates import estimate_head
 from .planning import Conclusion, make_plan, render, to_document
 from .question import (
@@ -47,8 +48,6 @@ def _read_config(path: str) -> Architecture:
 
 
 # Exit codes; bad usage is 2.
-FINE = 0
-AGAINST = 1
 
 # Above all that exists, so that only slips are refused.
 _MAX_K = 256
@@ -61,7 +60,7 @@ _MAX_TEMPERATURE = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `plan` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a "
+        f"Exit codes: {FINE} nothing speaks against it; {PROBLEM} a check fails or a "
         "reason to leave it off holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
@@ -187,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(render(plan))
     if plan.conclusion is Conclusion.LEAVE_OFF:
-        return AGAINST
+        return PROBLEM
     return FINE
 
 

@@ -39,10 +39,8 @@ from ...settings import configuration
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from ...settings.request_options import build_requests
 from ..arguments import add_flag, add_output_flags, wants_color
+from ..exit_codes import FINE, PROBLEM, UNKNOWN, USAGE
 from .recorded import EntryReader
-
-# Exit codes, as those of `check`.
-FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _SHARED = (
@@ -112,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
     costs = {}
     loads = {}
     for model in aggregator.shapes(_NOW):
-        profile = deployed(settings.costs, settings.speculation, model)
+        own = settings.named(model)
+        profile = deployed(own.costs, own.speculation, model)
         costs[model] = Costs(profile, BATCHES)
         if args.batch is not None:
             costs[model] = Costs(profile, (args.batch,))

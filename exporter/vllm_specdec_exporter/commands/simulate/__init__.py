@@ -20,10 +20,12 @@ from typing import Any, Self
 from aiohttp import web
 from msgspec.structs import asdict
 
-from ...config.values import format_address, number, parse_listen_address
+from ...config.listen_address import format_address, parse_listen_address
+from ...config.values import number
 from ...engines.limits import MAX_ENGINES
 from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, whole_between
+from ..exit_codes import FINE, PROBLEM, USAGE
 from .families import DIALECTS
 from .phases import MAX_K, ScenarioError
 from .simulation import SCENARIOS, Simulation, SimulationConfig, load_scenario
@@ -34,7 +36,8 @@ _DEFAULTS = SimulationConfig()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
     parser.epilog = (
-        "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
+        f"Exit codes: {FINE} stopped by SIGINT or SIGTERM; {PROBLEM} cannot listen; "
+        f"{USAGE} bad usage."
     )
     add_flag(
         parser,
@@ -119,10 +122,10 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         address = format_address(host, port)
         _log(f"cannot listen on {address}: {error.strerror or error}")
-        return 1
+        return PROBLEM
     except KeyboardInterrupt:  # before the signal handlers are installed
         pass
-    return 0
+    return FINE
 
 
 async def _serve(server: "SimulatorServer") -> None:

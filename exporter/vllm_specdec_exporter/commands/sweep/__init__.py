@@ -13,22 +13,17 @@ from pathlib import Path
 from msgspec.structs import fields
 
 from ...config.options import ConfigError, add_flags
-from ...config.values import duration, file, format_duration, number
+from ...config.values import duration, format_duration, number
 from ...publish import plots
 from ...settings import configuration as config
 from .. import arguments as cli
+from ..exit_codes import FINE, INTERRUPTED, PROBLEM, UNREACHABLE, USAGE
 from . import record as recordfile
 from . import report, runner
+from .arguments import TrafficDefaults, add_traffic_flags
 from .client import Endpoint, Unreachable, without_api
-from .grid import BUILTIN, SweepPlan, load_prompts
+from .grid import SweepPlan, load_prompts
 from .runner import OtherTraffic, run_sweep
-
-# Exit codes.
-FINE = 0
-PROBLEM = 1
-USAGE = 2
-UNREACHABLE = 4
-INTERRUPTED = 130
 
 METRICS_TIMEOUT = 10.0  # seconds, unless it is given
 #: The defaults of the flags.
@@ -45,6 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{INTERRUPTED} interrupted."
     )
     cli.add_url(parser, "The server, with or without /v1.")
+    add_traffic_flags(
+        parser,
+        TrafficDefaults(
+            concurrencies="1",
+            prompts="chat",
+            max_tokens=_PLAN.max_tokens,
+            most_concurrent=4096,
+        ),
+    )
     add = partial(cli.add_flag, parser.add_argument_group("what to measure"))
     temperature = number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
     add(
@@ -55,42 +59,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="temperatures",
     )
     add(
-        "--concurrency LIST",
-        "Requests at the same time.",
-        default="1",
-        parse=cli.values_of(cli.whole_between(1, 4096)),
-        dest="concurrencies",
-    )
-    sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
-    prompts = f"Sets, each with cells of its own: {sets}."
-    add("--prompts LIST", prompts, "chat")
-    add(
         "--requests N",
         "Requests per cell.",
         default=f"{_PLAN.requests}",
         parse=cli.whole_between(1, 100_000),
     )
-    add(
-        "--max-tokens N",
-        "Most tokens of an answer.",
-        default=f"{_PLAN.max_tokens}",
-        parse=cli.whole_between(1, 1_000_000),
-    )
-    add("--model NAME", "Default: the only one that is served.", "")
-    add("--api", "API of the requests.", "chat", choices=("chat", "completions"))
     nucleus = number(math.ulp(0.0), 1.0, "a number above 0, at most 1")
     add("--top-p P", "Default: the server's.", parse=nucleus)
     add("--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
 
-    add = partial(cli.add_flag, parser.add_argument_group("how to measure"))
-    add("--allow-other-traffic", "Measure even if others use the server.")
     add(
         "--request-timeout DURATION",
         "Time that one answer may take.",
         default=format_duration(_PLAN.request_timeout),
         parse=duration(0.1),
     )
-    add("--api-key-file FILE", "File with the server's API key.", parse=file)
 
     add = partial(cli.add_flag, parser.add_argument_group("results"))
     out = (
@@ -99,7 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out DIR", out, parse=Path)
     add("--no-html", f"No {_PAGE}, which needs matplotlib.")
     add("--json", "Print JSON instead of a table.")
-    add("--quiet", "Show no progress.")
     add_flags(parser, cli.CONNECTION_OPTIONS)
 
 

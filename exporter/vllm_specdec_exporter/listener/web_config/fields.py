@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import yaml
 
-from ...config.values import hint
+from ...config.spelling import hint
 from ...config.yaml_text import Strict, YAMLTextError, read_yaml
 
 #: Settings of Prometheus' exporter-toolkit that are not supported, by path.

@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import struct
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
@@ -23,6 +24,39 @@ Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 _READ = memoryview(bytearray(64 * 1024))
 
 
+#: Ends that read in an iteration of the event loop without a rest: 2 ms.
+_READERS = 16
+
+
+class ReadingTurns:
+    """Lets the ends of a tap read in turn, so that probes and scrapes are served
+    between the chunks of many streams.
+    """
+
+    def __init__(self) -> None:
+        self._readers = 0  # in this iteration
+        self._resting = deque[RelayEnd]()
+
+    def note(self, end: RelayEnd) -> None:
+        """Count a read of `end`, which rests if many have read."""
+        if self._readers == 0 and not self._resting:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._readers += 1
+        if self._readers > _READERS:
+            end.rests = True
+            self._resting.append(end)
+            end.update_reading()
+
+    def _next(self) -> None:
+        self._readers = 0
+        for _ in range(min(_READERS, len(self._resting))):
+            end = self._resting.popleft()
+            end.rests = False
+            end.update_reading()
+        if self._resting:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
 class RelayEnd(asyncio.BufferedProtocol):
     """Base class of both ends.
 
@@ -30,8 +64,10 @@ class RelayEnd(asyncio.BufferedProtocol):
     cannot send it on: a connection holds no more of it.
     """
 
-    def __init__(self, context: ObservationContext) -> None:
+    def __init__(self, context: ObservationContext, turns: ReadingTurns) -> None:
         self._context = context
+        self._turns = turns
+        self.rests = False
         self.transport: asyncio.Transport | None = None
         self.peer: RelayEnd | None = None
         self.ended = False  # the remote side has sent its last byte
@@ -50,6 +86,8 @@ class RelayEnd(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what was received."""
         self.data_received(bytes(_READ[:nbytes]))
+        if self.peer is not None:
+            self._turns.note(self)
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes on to the other end."""
@@ -60,14 +98,23 @@ class RelayEnd(asyncio.BufferedProtocol):
         full.
         """
         self.full = True
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.pause_reading()
+        if self.peer is not None:
+            self.peer.update_reading()
 
     def resume_writing(self) -> None:
         """Resume reading from the other end."""
         self.full = False
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.resume_reading()
+        if self.peer is not None:
+            self.peer.update_reading()
+
+    def update_reading(self) -> None:
+        """Read, unless the other end is full or this one rests."""
+        if self.transport is None:
+            return
+        if self.rests or (self.peer is not None and self.peer.full):
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def half_close(self) -> bool:
         """End the bytes to this end, which may still send; return whether that is
@@ -146,6 +193,7 @@ class ClientSide(RelayEnd):
     Args:
         connect: connects a `ServerSide` to the server; raises `UpstreamError`.
         context: shared state of the observers.
+        turns: those of all ends of the tap.
         count_error: receives the error of a failed connection to the server.
         closed: called when it has ended.
     """
@@ -154,10 +202,11 @@ class ClientSide(RelayEnd):
         self,
         connect: Connect,
         context: ObservationContext,
+        turns: ReadingTurns,
         count_error: Callable[[UpstreamError], None],
         closed: Callable[[ClientSide], None],
     ) -> None:
-        super().__init__(context)
+        super().__init__(context, turns)
         self._connect = connect
         self._count_error = count_error
         self._closed = closed
@@ -218,7 +267,7 @@ class ClientSide(RelayEnd):
         call_safely(self.observer, self.observer.from_server, data)
 
     async def _open(self) -> None:
-        server = ServerSide(self, self._context)
+        server = ServerSide(self, self._context, self._turns)
         try:
             await self._connect(server)
             self._connecting = None
@@ -249,8 +298,8 @@ class ClientSide(RelayEnd):
             self._pass_on(data)
         if self.ended and not server.half_close():
             self.end(None)
-        elif not server.full:
-            self.transport.resume_reading()
+        else:
+            self.update_reading()
 
     def refuse(self, error: UpstreamError) -> None:
         """Count an error of the server's connection, and respond with it."""
@@ -310,8 +359,10 @@ class ClientSide(RelayEnd):
 class ServerSide(RelayEnd):
     """The end towards the server."""
 
-    def __init__(self, client: ClientSide, context: ObservationContext) -> None:
-        super().__init__(context)
+    def __init__(
+        self, client: ClientSide, context: ObservationContext, turns: ReadingTurns
+    ) -> None:
+        super().__init__(context, turns)
         self._client = client
         self._has_responded = False
         self.peer = client

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohappyeyeballs import start_connection
 
-from ...config.values import format_address
+from ...config.listen_address import format_address
 from ...listener.connection_limits import MAX_CONNECTIONS
 from ...listener.sockets import Listener
 from ...per_request.grouping import Classification
@@ -20,20 +20,25 @@ from ...per_request.observation import Observation
 from ...per_request.summary import TapResult
 from ...runtime import logs
 from ...settings.request_options import TapConfig
-from ...upstream.connection import UpstreamConfig, UpstreamTLS
+from ...upstream.connection import NEXT_ADDRESS_SECONDS, UpstreamConfig, UpstreamTLS
 from ...upstream.discovery import Resolver
 from .observer import ObservationContext
-from .relay import ERRORS, ClientSide, ServerSide, UpstreamError, connection_error
+from .relay import (
+    ERRORS,
+    ClientSide,
+    ReadingTurns,
+    ServerSide,
+    UpstreamError,
+    connection_error,
+)
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
-#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
-_NEXT_ADDRESS_SECONDS = 0.25
 #: Limits of connections: of 15 kB each, and of 0.3 MiB with TLS to the server, they fit
 #: into the memory limit of the chart, beside the bodies that are observed.
 MAX_CLIENTS = 4096
 MAX_CLIENTS_TO_TLS = 256
-#: Bytes that all connections together read in an iteration of the event loop, about 10
-#: ms, and the part of one of them. Otherwise probes and scrapes would wait for streams.
+#: Bytes that all connections together read at a time, and the part of one at least:
+#: while nobody takes them, they are in memory.
 _AT_ONCE = 512 * 1024
 _LEAST_AT_ONCE = 1024
 #: Descriptors beside connections: files, sockets of polls, the event loop's.
@@ -63,6 +68,7 @@ class Tap:
         self._context = ObservationContext(
             lambda _observation: None, Classification(), time.monotonic, time.time
         )
+        self._turns = ReadingTurns()
         self._clients: set[ClientSide] = set()
         self._connections_total = 0
         self._errors: Counter[str] = Counter(dict.fromkeys(ERRORS, 0))
@@ -140,6 +146,7 @@ class Tap:
         client = ClientSide(
             connect=self._connect,
             context=self._context,
+            turns=self._turns,
             count_error=self._count_error,
             closed=self._closed,
         )
@@ -188,7 +195,7 @@ class Tap:
             name = self.config.server_name or host
         connected = await start_connection(
             await self._resolver.addresses(host, port),
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
         )
         try:
             # With a socket of ours: asyncio would resolve the name in a thread that

@@ -1,0 +1,45 @@
+"""Samples of histories of alerts, as servers of several kinds are given them."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from alerts.world import MISSING, World
+from dashboards.worlds_pods import Storage
+from dashboards.worlds_traffic import Key, Samples, pairs_of
+from vllm_specdec_exporter.publish.metrics import METRICS
+
+_KINDS = {row.full_name: row.kind.value for row in METRICS}
+
+
+def of_worlds(worlds: Mapping[str, World], start: float, minutes: int) -> Storage:
+    """Return the samples of worlds, one a minute, each world in a cluster of its
+    name.
+    """
+    scraped = Storage(start + 60.0 * np.arange(minutes))
+    for cluster, world in worlds.items():
+        for series, samples in world.samples().items():
+            rows = np.full(minutes, np.nan)
+            values = [
+                np.nan if sample == MISSING else float(sample)
+                for sample in samples[:minutes]
+            ]
+            rows[: len(values)] = values
+            scraped.series[_key(series, cluster)] = rows
+    return scraped
+
+
+def _key(series: str, cluster: str) -> Key:
+    name, _, labels = series.partition("{")
+    return name, tuple(
+        sorted([("cluster", cluster), *re.findall(r'(\w+)="([^"]*)"', labels)])
+    )
+
+
+def typed(series: Mapping[Key, Samples]) -> dict[Key, Samples]:
+    """Return series as a Prometheus has scraped them that adds their types."""
+    return {
+        (name, pairs_of({**dict(labels), "__type__": _KINDS.get(name, "")})): rows
+        for (name, labels), rows in series.items()
+    }
