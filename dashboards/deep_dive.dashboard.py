@@ -51,11 +51,11 @@ engines = joined_table(
             filled=True,
         ),
         Column(
-            "Speedup",
+            "Speedup, 3 m",
             total(FAST, IDENTITY, "max"),
             unit="suffix:×",
             decimals=2,
-            width=80,
+            width=110,
         ),
         Column(
             "Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=95
@@ -109,7 +109,7 @@ engines = joined_table(
     ],
     no_value="no engine, or no exporter",
     sort=("Verdict", False),
-    rows=7,
+    rows=5,
 )
 
 dashboard = Dashboard(
@@ -120,15 +120,14 @@ dashboard = Dashboard(
     ),
     page="tuning.md",
     sections=[
-        ("", [model, engines, latency.load_or_drafts, acceptance.by_pod]),
+        ("", [model, engines, *latency.why, acceptance.by_pod]),
         ("Which K?", choice_of_k.which_k),
         ("Where in a draft are tokens lost?", acceptance.by_position),
         ("Has acceptance changed?", acceptance.changes),
         ("Cost", choice_of_k.cost),
-        ("Latency", latency.latency),
         ("Load", latency.load),
     ],
-    folded=("Cost", "Latency", "Load"),
+    folded=("Cost", "Load"),
     variables=variables.of_one_model(verdict.harm),
     marks=annotations.marks(),
     of_one_model=True,

@@ -3,11 +3,13 @@
 One screen.
 """
 
-from grafana_panels import annotations, variables, verdict
+from grafana_panels import annotations, monitoring, variables, verdict
 from grafana_panels.acceptance import length_and_break_even
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import (
+    DOTTED,
+    HOURS,
     LIMIT,
     RATIO,
     TIMES,
@@ -124,6 +126,16 @@ def won(by: str = "", bound: str = "") -> str:
 _WON = won()
 
 
+def _end(if_won: str, if_lost: str) -> str:
+    """Return an end of the interval in the direction that the tile says: of hours won,
+    or of hours lost, both as a positive number.
+    """
+    return (
+        f"({won(bound=if_won)} and ({_WON}) >= 0)\nor "
+        f"-({won(bound=if_lost)} and ({_WON}) < 0)"
+    )
+
+
 first_line: list[Panel] = [
     Stat(
         title="Monitoring",
@@ -132,7 +144,9 @@ first_line: list[Panel] = [
         ),
         targets=[
             now(
-                f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)",
+                f"min({EXPORTERS}) and on () {WATCHDOG}\n"
+                f"or on () (vector(-1) unless on () group({EXPORTERS}))\n"
+                "or on () vector(0)",
                 "monitoring",
             ),
             now(OLDEST, "oldest data"),
@@ -149,7 +163,13 @@ first_line: list[Panel] = [
         overrides=[
             named(
                 "monitoring",
-                mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)}),
+                mappings=word_mapping(
+                    {
+                        1: ("▲ OK", BLUE),
+                        0: ("✖ BROKEN", VERMILION),
+                        -1: ("NO EXPORTER YET", GREY),
+                    }
+                ),
             ),
             named(
                 "rules",
@@ -194,40 +214,8 @@ first_line: list[Panel] = [
             },
         ],
         no_value="NO MODEL",
-        width=7,
-    ),
-    Stat(
-        title="Time won or lost, 24 h",
-        description=(
-            "Hours of busy engines, their interval with unknown models, and at the "
-            "price above."
-        ),
-        targets=[
-            now(
-                f"{outcome('won', f'{_WON} >= 0')}\nor "
-                f"{outcome('lost', f'-({_WON}) > 0')}\n"
-                f"or on () {outcome('nothing yet', _NOTHING_WON)}",
-                "{{outcome}}",
-            ),
-            now(won(bound="low"), "at least"),
-            now(won(bound="high"), "at most"),
-            now(f"({_WON}) * $price", "worth"),
-        ],
-        text="value_and_name",
-        unit="h",
-        decimals=1,
-        overrides=[named("worth", unit="short")],
-        no_value="needs the exporter",
-        width=7,
-    ),
-    Stat(
-        title="Error budget left (30 d)",
-        description=(
-            "Of the worst model: drafts that may still be made while speculation loses."
-        ),
-        targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
-        **RATIO,
-        no_value="needs two hours of rules",
+        width=14,
+        rows=5,
     ),
     joined_table(
         "What is missing",
@@ -243,7 +231,50 @@ first_line: list[Panel] = [
         ],
         no_value="nothing",
         header=False,
-        width=6,
+        width=10,
+        rows=5,
+    ),
+]
+
+worth: list[Panel] = [
+    Stat(
+        title="Time won or lost, 24 h",
+        description=(
+            "Of engines with requests. An engine is one scheduler with all its GPUs."
+        ),
+        targets=[
+            now(
+                f"{outcome('won', f'{_WON} >= 0')}\nor "
+                f"{outcome('lost', f'-({_WON}) > 0')}\n"
+                f"or on () {outcome('nothing yet', _NOTHING_WON)}",
+                "{{outcome}}",
+            ),
+            now(_end("low", "high"), "at least"),
+            now(_end("high", "low"), "at most"),
+            now(f"abs({_WON}) * $price", "worth"),
+        ],
+        text="value_and_name",
+        **HOURS,
+        overrides=[
+            named(
+                "worth",
+                unit="short",
+                displayName="in money, at $price an engine-hour",
+            )
+        ],
+        no_value="needs the exporter",
+        width=16,
+        rows=4,
+    ),
+    Stat(
+        title="Error budget left (30 d)",
+        description=(
+            "Of the worst model: drafts that may still be made while speculation loses."
+        ),
+        targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
+        **RATIO,
+        no_value="needs two hours of rules",
+        width=8,
         rows=4,
     ),
 ]
@@ -251,20 +282,20 @@ first_line: list[Panel] = [
 
 models = models_table(
     "Models",
-    "Worst first. Modelled: nothing of this server is timed. Click for details.",
+    "Worst first. est.: estimated; modelled: nothing timed; BYPASSED: no drafts.",
     f"no model: {SEE}",
-    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=88),
+    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=90),
     Column(
         "K",
         verdict.k_of("num_speculative_tokens", MODEL),
         unit="short",
         decimals=0,
-        width=52,
+        width=48,
         mappings=_K_WORDS,
     ),
-    Column("Won, 24 h", won(MODEL), unit="h", decimals=1, width=76),
+    Column("Won, 24 h", won(MODEL), **HOURS, width=84),
     states=verdict.of_models(),
-    rows=13,
+    rows=9,
 )
 
 history: list[Panel] = [
@@ -276,13 +307,13 @@ history: list[Panel] = [
         no_value=f"no model: {SEE}",
         legend=False,
         width=24,
-        rows=8,
+        rows=6,
     ),
     joined_table(
         "Firing alerts",
         (
-            "Critical first, and how long the condition has held. Click one for rule "
-            "and runbook."
+            "Critical first, with the time that it fired today. Click one for its "
+            "runbook."
         ),
         {
             "severity": "Severity",
@@ -293,11 +324,11 @@ history: list[Panel] = [
         },
         [
             Column(
-                "Active for",
+                "Fired, 24 h",
                 renamed(
                     (
-                        f"time() - max by ({ALERT}) (ALERTS_FOR_STATE and ignoring "
-                        f"(alertstate) {FIRING})"
+                        f"60 * count_over_time(max by ({ALERT}) ({FIRING})[1d:1m]) "
+                        f"and max by ({ALERT}) ({FIRING})"
                     ),
                     "severity",
                     {word: str(code) for code, (word, _) in SEVERITIES.items()},
@@ -315,9 +346,9 @@ history: list[Panel] = [
                 links=[{"title": "Runbook", "url": RUNBOOK_LINK, "targetBlank": True}],
             ),
         ],
-        no_value="no alert fires (needs exporter and rules)",
+        no_value="no alert fires; without exporter and rules none can",
         sort=("Severity", False),
-        rows=7,
+        rows=6,
     ),
     lines(
         "Speedup",
@@ -333,7 +364,10 @@ history: list[Panel] = [
             ),
         ],
         **TIMES,
-        overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
+        overrides=[
+            threshold_lines(GREY, "beneficial", dash=DOTTED),
+            threshold_lines(VERMILION, "harmful"),
+        ],
         no_value=f"no exporter, or no drafts: {SEE}",
         listed=True,
         width=24,
@@ -352,7 +386,12 @@ dashboard = Dashboard(
         "should be set?"
     ),
     page="payoff.md",
-    sections=[("", [*first_line, models, *history])],
+    sections=[
+        ("", [*first_line, models, *worth, *history]),
+        ("Monitoring: polls and scrapes", [*monitoring.top, *monitoring.polls]),
+        ("Monitoring: exporters and servers", monitoring.tables),
+    ],
+    folded=("Monitoring: polls and scrapes", "Monitoring: exporters and servers"),
     variables=[*variables.of_models(), variables.price()],
     marks=annotations.marks(),
 )

@@ -20,6 +20,16 @@ _VERDICTS = (StateCode.HARMFUL, StateCode.MARGINAL, StateCode.BENEFICIAL)
 #: look-back of 5m allows.
 _INTERVAL = "4m"
 _K = "num_speculative_tokens"
+_SET = "model:vllm_specdec_set:tpot"
+#: What a model was like before it changed, by the label `of`.
+_BEFORE = "model:vllm_specdec_before:median"
+#: What is compared with that. The load is of a mean engine.
+_COMPARED = {
+    "speedup": "model:vllm_specdec_speedup:ratio_rate5m",
+    "length": "model:vllm_specdec_mean_acceptance_length:ratio_rate5m",
+    "load": "model:vllm_specdec_requests_running:avg5m",
+    "K": f"model:vllm_specdec_{_K}:max",
+}
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
 
@@ -47,7 +57,10 @@ def groups() -> Iterator[Group]:
             Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
             Record("model:vllm_specdec_unwatched:ratio_rate5m", _unwatched()),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
-            Record("model:vllm_specdec_set:tpot", _by_setting()),
+            Record(_SET, _by_setting()),
+            Record(s.TRIED, _tried()),
+            Record("model:vllm_specdec_advised_gain:ratio", _advised_gain()),
+            Record(_BEFORE, _before()),
             Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
             Record("model:vllm_specdec_saved_engines:sum", _saved()),
         ),
@@ -176,9 +189,17 @@ def _at_each_k() -> str:
 
 
 def _time_per_output_token() -> str:
-    """Return the mean time per output token: of all tokens; of SGLang, of requests."""
+    """Return the mean time per output token of requests that finished: over their
+    tokens; of SGLang, over requests.
+
+    Tokens of a stream that its client closed count as generated, and vLLM counts no
+    time of it.
+    """
     parts = (
-        ("«vllm»request_decode_time_seconds_sum", "«vllm»generation_tokens_total"),
+        (
+            "«vllm»request_decode_time_seconds_sum",
+            "«vllm»request_generation_tokens_sum",
+        ),
         (
             f"«sglang»request_time_per_output_token_seconds_{part}"
             for part in ("sum", "count")
@@ -231,33 +252,99 @@ def _by_setting() -> str:
     )
 
 
-def _change_by_cause() -> str:
-    """Return the change of the speedup against the day until six hours ago, by its
-    cause.
+def _tried() -> str:
+    """Return the speed of each K that ran within a week, over that of the present K.
 
-    By drafts: as if the break-even length were what it was. By the load, or another K:
-    the rest. A young model is compared with three hours until half an hour ago; a
-    change below 3 % has no cause. Of the time before it is the median, which the
-    beginning of the change does not move.
+    At the present load and release. Four records are a quarter of an hour: fewer are
+    those of a start.
     """
-    speedup, length = (
-        f"model:vllm_specdec_{name}:ratio_rate5m"
-        for name in ("speedup", "mean_acceptance_length")
+    same = f"{s.MODEL}, was_n, upstream_version"
+    present = f"avg by ({same}) (avg_over_time({_SET}[1h]) and {_SET})"
+    of_each_k = (
+        f"avg by ({same}, was_k) "
+        f"(avg_over_time({_SET}[7d]) and count_over_time({_SET}[7d]) > 3)"
     )
-    of_speedup, of_length = (
-        (
-            f"(quantile_over_time(0.5, {name}[18h:15m] offset 6h) or "
-            f"quantile_over_time(0.5, {name}[3h:5m] offset 30m))"
+    speed = f"{present}\n/ on ({same}) group_right ()\n{of_each_k}"
+    renamed = f'label_replace({speed}, "{_K}", "$1", "was_k", "(.+)")'
+    return f"max by ({s.MODEL}, {_K}) ({renamed})"
+
+
+def _advised_gain() -> str:
+    """Return what the advised K would gain, by its basis: measured where it ran at this
+    load, which may be a loss, and estimated elsewhere.
+    """
+    advised = f"floor(model:vllm_specdec_recommended_{_K}:median)"
+    ran = f'on ({s.MODEL}, {_K}) count_values by ({s.MODEL}) ("{_K}", {advised})'
+    return s.labelled(
+        "basis",
+        joined=f"or on ({s.MODEL})",
+        measured=f"(max by ({s.MODEL}) ({s.TRIED} and {ran}) - 1)",
+        estimated="clamp_min(model:vllm_specdec_advised_speedup:ratio - 1, 0)",
+    )
+
+
+def _before() -> str:
+    """Return what a model is compared with, by the label `of`.
+
+    One that loses is compared with the last day while it paid: otherwise a change of
+    the last hours would be compared with itself. Another is compared with the day until
+    six hours ago, a young one with three hours until half an hour ago. Of each it is
+    the median, which the beginning of the change does not move.
+    """
+    pays = f"on ({s.MODEL}) {_OF_MODELS} == {StateCode.BENEFICIAL}"
+    loses = f"on ({s.MODEL}) ({_OF_MODELS} <= {StateCode.MARGINAL})"
+    medians = {}
+    for name, record in _COMPARED.items():
+        middle = "quantile_over_time(0.5, "
+        medians[name] = (
+            f"({middle}({record} and {pays})[1d:5m]) and {loses}\n"
+            f"or {middle}{record}[18h:15m] offset 6h)\n"
+            f"or {middle}{record}[3h:5m] offset 30m))"
         )
-        for name in (speedup, length)
+    return s.labelled("of", **medians)
+
+
+def _change_by_cause() -> str:
+    """Return the change of the speedup against before, by its causes.
+
+    The speedup is the length over the break-even length, times the share of output from
+    drafts. Each cause takes of the change its share of the logarithm, so that the parts
+    are the whole whichever came first. By drafts: the length. By the load, or another K
+    where that is not what it was: the rest. A change below 3 % has no cause. Where the
+    time per output token with the K of before says the opposite, that is measured, and
+    is named.
+    """
+
+    def before(of: str) -> str:
+        return f'sum without (of) ({_BEFORE}{{of="{of}"}})'
+
+    speedup = _COMPARED["speedup"]
+    change = f"({speedup} - {before('speedup')})"
+    by_length = (
+        f"ln({_COMPARED['length']} / {before('length')})\n"
+        f"/ ln({speedup} / {before('speedup')})"
     )
-    as_before = f"{of_speedup} * {length} / {of_length}"
+    same_k = f"({_COMPARED['K']} == {before('K')})"
+    by_the_rest = f"{change} * (1 - {by_length})"
+    k_before = f'count_values by ({s.MODEL}) ("{_K}", {before("K")})'
+    tried = f"{s.TRIED} and on ({s.MODEL}, {_K}) {k_before}"
+    faster, slower = (
+        f"({change} {change_is} 0 and on ({s.MODEL}) (({tried}) {speed_is} 1))"
+        for change_is, speed_is in (("<", "<"), (">", ">"))
+    )
+    another_k = f"({by_the_rest} unless on ({s.MODEL}) {same_k})"
     causes = s.labelled(
         "cause",
-        drafts=f"{as_before} - {of_speedup}",
-        load_or_K=f"{speedup} - {as_before}",
+        drafts=f"{change} * ({by_length})",
+        load=f"({by_the_rest} and on ({s.MODEL}) {same_k})",
+        load_or_K=(f"({another_k} unless on ({s.MODEL}) ({faster}\nor {slower}))"),
+        faster=f"({another_k} and on ({s.MODEL}) {faster})",
+        slower=f"({another_k} and on ({s.MODEL}) {slower})",
     )
-    return f"({causes})\nand on ({s.MODEL}) (abs({speedup} / {of_speedup} - 1) > 0.03)"
+    return (
+        f"({causes})\nand on ({s.MODEL}) "
+        f"(abs({speedup} / {before('speedup')} - 1) > 0.03)"
+    )
 
 
 def _saved() -> str:

@@ -115,12 +115,10 @@ def _unrecorded(active: str) -> str:
     A record is silently empty where its two sides have other labels, and all rules are
     fine: then nothing pages.
     """
-    judged = f"last_over_time(vllm_specdec_judged_speedup[{s.LOOK_BACK}])"
-    drafting = f"{active} == 1"
+    judged = f"({s.SPEEDUP} and {s.JUDGED_DRAFTS})"
     return (
-        f"{drafting} unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m\n"
-        f"or {judged} and on ({s.ENGINE}) ({drafting})\n"
-        f"unless on ({s.MODEL}) ({s.SPEEDUP} and {s.JUDGED_DRAFTS})"
+        f"{active} == 1 unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m\n"
+        f"or {s.ENGINE_SPEEDUP} unless on ({s.MODEL}) {judged}"
     )
 
 

@@ -75,7 +75,10 @@ _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
 #: It pays, or nothing is drafted any more.
-_PAYS_OR_OFF = f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n  unless ignoring (method) ({s.UNDRAFTED})"
+_PAYS_OR_OFF = (
+    f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n"
+    f"  unless ignoring (method) ({s.UNDRAFTED})"
+)
 
 
 def _silenced() -> Record:

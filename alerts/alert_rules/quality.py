@@ -268,7 +268,8 @@ def _outlier() -> Alert:
             f"{accepted} < {lowest}\n"
             f"and on ({s.MODEL}) "
             f"(max_over_time({s.K}[70m]) == min_over_time({s.LEAST_K}[70m]))\n"
-            f"unless on ({s.MODEL}) {s.METHOD}"
+            f"unless on ({s.MODEL}) {s.METHOD}\n"
+            "and engine:vllm_specdec_drafts:rate5m > 0"
         ),
         hold="30m",
         keep="15m",
@@ -288,6 +289,7 @@ def _outlier() -> Alert:
         sample=t.drafts("1h", " of the model"),
         why=(
             "Compared with the sum of the others that are there now, which also works "
-            "for two engines. All must have the same K and method."
+            "for two engines. All must have the same K and method. An engine that "
+            "drafts nothing harms nobody."
         ),
     )

@@ -129,8 +129,8 @@ def alerts() -> tuple[Alert, ...]:
             (
                 f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to "
                 f"vLLM for {t.this(t.PERCENT)} of its requests over 5 minutes, and "
-                "answered them with status 502. vLLM itself is up: the exporter reads "
-                "its metrics."
+                "answered them with an error of its own. vLLM itself is up: the "
+                "exporter reads its metrics."
             ),
             "Compare --tap.upstream with the address that vLLM listens on.",
             value=t.this(t.PERCENT) + " of the requests",

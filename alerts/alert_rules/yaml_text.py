@@ -56,7 +56,6 @@ _PAGES = {
 
 #: The dashboard of a subject, where it is another than the overview.
 _DASHBOARDS = {
-    "monitoring": "exporter",
     "acceptance": "deep-dive",
     "activity": "deep-dive",
     "errors": "requests",

@@ -5,6 +5,7 @@ from typing import Any
 
 from .field import (
     A_THIRD,
+    DOTTED,
     LENGTH,
     LIMIT,
     NOTHING,
@@ -16,7 +17,6 @@ from .field import (
     named,
     positions,
     threshold_lines,
-    unlisted,
 )
 from .palette import BLUE, GREY, POSITIONS, VERMILION
 from .panel import Heatmap, Panel, PromTarget, TimeSeries, buckets, lines, over_time
@@ -121,7 +121,6 @@ def length_and_break_even(
         overrides=[
             *overrides,
             threshold_lines(VERMILION, "break-even"),
-            unlisted("break-even"),
         ],
         **more,
     )
@@ -191,7 +190,7 @@ by_pod = lines(
         matching("^outlier ", color=fixed(VERMILION), custom__lineWidth=5),
     ],
     no_value=NOTHING,
-    listed=True,
+    width=8,
     rows=9,
 )
 
@@ -207,13 +206,16 @@ changes: list[Panel] = [
             threshold_line("poor_acceptance_ratio", "poor below"),
         ],
         **RATIO,
-        overrides=[threshold_lines(VERMILION, "disable", "poor")],
+        overrides=[
+            threshold_lines(VERMILION, "disable"),
+            threshold_lines(GREY, "poor", dash=DOTTED),
+        ],
         **A_THIRD,
     ),
     length_and_break_even(
         BY_MODEL.length(),
         threshold_line("disable_mean_acceptance_length", "disable below"),
-        overrides=[threshold_lines()],
+        overrides=[threshold_lines(GREY, "disable", dash=DOTTED)],
         **A_THIRD,
     ),
     day_before(),

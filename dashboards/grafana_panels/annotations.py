@@ -6,7 +6,7 @@ from .field import Json
 from .palette import BLUE, GREY, VERMILION
 from .panel import DATASOURCE
 from .promql import IDENTITY, MODEL, MODEL_LEGEND, metric
-from .variables import MODELS, TARGETS
+from .variables import TARGETS
 
 #: Firing alerts of the selection; "or nothing", because alerts of an exporter have no
 #: model.
@@ -14,23 +14,18 @@ FIRING = (
     'ALERTS{alertname=~"VLLMSpecDecode.+",alertstate="firing",severity!="none",'
     f'{TARGETS},model_name=~"$model_name|"}}'
 )
-#: The same on a dashboard without models.
-FIRING_OF_TARGETS = FIRING.replace(',model_name=~"$model_name|"', "")
 
 
-def marks(*, models: bool = True) -> list[Json]:
-    """Return the annotations of every dashboard; without `models`, those of a dashboard
-    without that variable.
+def marks() -> list[Json]:
+    """Return the annotations of every dashboard.
 
     A step back is `$__interval`, whatever the range. Changes are those of an engine,
     and those of a model: a rollout makes new pods, each with a K that never changes.
     """
-    alerts = FIRING if models else FIRING_OF_TARGETS
     firing = (
-        f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({alerts})"
+        f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({FIRING})"
     )
-    select = MODELS if models else TARGETS
-    k = metric("num_speculative_tokens", select)
+    k = metric("num_speculative_tokens")
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     each = f'count_values by ({MODEL}) ("value", {k})'
     changed = (
@@ -41,8 +36,8 @@ def marks(*, models: bool = True) -> list[Json]:
         f"{each} unless last_over_time({each}[1h:1m] offset $__interval) "
         f"and on ({MODEL}) last_over_time({k}[1h] offset $__interval)"
     )
-    resets = metric("engine_resets_total", select)
-    info = metric("info", select)
+    resets = metric("engine_resets_total")
+    info = metric("info")
     info_before = f"last_over_time({info}[1h] offset $__interval)"
     restarted = f"{resets} > last_over_time({resets}[1h] offset $__interval)"
     started = (

@@ -2,6 +2,8 @@
 drafts cost.
 """
 
+from math import ceil, floor
+
 from .field import (
     LIMIT,
     NOTHING,
@@ -13,10 +15,11 @@ from .field import (
     threshold_lines,
     word_mapping,
 )
-from .palette import BLUE, GREY, ORANGE, PALE_SKY, VERMILION
+from .palette import AMBER, BLUE, GREY, ORANGE, PALE_SKY, VERMILION
 from .panel import Panel, lines, over_time
 from .promql import (
     GENERATED,
+    IDENTITY,
     MODEL,
     MODEL_LEGEND,
     Flow,
@@ -49,15 +52,17 @@ _AT_OWN_K = f"min by ({MODEL}) ({_AT_EACH_K} and on ({BY_K}) {_IN_USE})"
 
 
 def _present_batch() -> str:
-    """Return 1 or more at the batch size, a power of two, that the requests of some
-    engine of a model need now.
+    """Return the requests that a mean engine runs now, at the batch size, a power of
+    two, that they need.
     """
-    size = f"2 ^ ceil(log2(clamp({metric('requests_running')} > 0, 1, 1024)))"
+    running = f"{metric('requests_running')} > 0"
+    size = f"2 ^ ceil(log2(clamp({running}, 1, 1024)))"
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
-    sizes = f'count_values by ({MODEL}) ("value", {size})'
+    sizes = f'count_values by ({IDENTITY}) ("value", {size})'
     advised = f"count by ({MODEL}) ({metric('recommended_num_speculative_tokens_at')})"
     renamed = f'label_replace({sizes}, "batch_size", "$1", "value", "(.+)")'
-    return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
+    of_engines = f"{renamed} * on ({IDENTITY}) group_left () ({running})"
+    return f"avg by ({MODEL}, batch_size) ({of_engines}) and on ({MODEL}) {advised}"
 
 
 #: A setting that was there when it was recorded last.
@@ -77,12 +82,23 @@ def _marked(word: str, color: str) -> Json:
     }
 
 
+#: Which requests a power of two stands for: those that are nearer to it than to the
+#: next ones, by the logarithm.
+_BUCKETS = [
+    {
+        "type": "value",
+        "options": {
+            str(size): {"text": f"{ceil(size / 2**0.5)} to {floor(size * 2**0.5)}"}
+            for size in (2**power for power in range(1, 11))
+        },
+    }
+]
 #: What a change sets, by label.
 SETTING = {
     "was_k": "K",
     "upstream_version": "vLLM",
     "was_start": "Restarts",
-    "was_n": "Requests",
+    "was_n": "Compared at",
 }
 _LOAD = "was_n"
 _TPOT = recorded("set:tpot")
@@ -121,15 +137,28 @@ def _while_set(record: str) -> str:
     return _at_present_load(f"avg_over_time(({labelled})[$__range:1m])")
 
 
+#: The advised K, 2 where it has run at this load and was slower than the present one.
+_ADVISED = f'count_values by ({MODEL}) ("{K}", {metric("recommended_" + K)})'
+_TRIED = recorded("tried_speedup_at:ratio")
+_MARKS = f"2 * ({_ADVISED} ^ 0 and on ({BY_K}) {_TRIED} < 1)\nor {_ADVISED} ^ 0"
+
+
 which_k: list[Panel] = [
     joined_table(
         "Before and after each change",
         (
-            "TPOT, time per output token, decides: it is measured; speedup may be "
-            "estimated. Same load."
+            "TPOT, time per output token, is measured and decides. Means of each "
+            "setting's time."
         ),
         {**LABELS, **SETTING},
         [
+            Column(
+                "Running",
+                _while_set("requests_running:avg5m"),
+                unit="short",
+                decimals=0,
+                width=80,
+            ),
             Column(
                 "Until",
                 _at_present_load(_UNTIL),
@@ -137,6 +166,13 @@ which_k: list[Panel] = [
                 decimals=0,
                 width=90,
                 mappings=[_NOW],
+            ),
+            Column(
+                "For",
+                f"60 * {_at_present_load(f'count_over_time({_TPOTS})')}",
+                unit="s",
+                decimals=0,
+                width=85,
             ),
             Column(
                 "Since then",
@@ -160,32 +196,17 @@ which_k: list[Panel] = [
                 )
             ),
             Column(
-                "Speedup",
-                _while_set("speedup:ratio_rate5m"),
-                unit="suffix:×",
-                decimals=2,
-                width=80,
-            ),
-            Column(
-                "Length",
+                "Mean length",
                 _while_set("mean_acceptance_length:ratio_rate5m"),
                 decimals=2,
-                width=70,
-            ),
-            Column(
-                "Minutes",
-                _at_present_load(f"count_over_time({_TPOTS})"),
-                decimals=0,
-                width=75,
+                width=105,
             ),
         ],
         overrides=[
             *_OF_MODEL,
-            *(
-                named(name, custom__width=85)
-                for name in SETTING.values()
-                if name != "K"
-            ),
+            named("vLLM", custom__width=75),
+            named("Restarts", custom__width=75),
+            named("Compared at", custom__width=105, mappings=_BUCKETS),
         ],
         numbered="Until",
         no_value="no change at the present load, or vLLM itself is not scraped",
@@ -193,7 +214,7 @@ which_k: list[Panel] = [
     ),
     joined_table(
         "What each K gives",
-        "Estimated for this load, with gain over the present K; a smaller K at least.",
+        ("Estimated, a smaller K at least; Measured, where that K ran, leads."),
         {**LABELS, K: "K"},
         [
             Column(
@@ -209,6 +230,13 @@ which_k: list[Panel] = [
                 unit="percentunit",
                 decimals=0,
                 width=65,
+            ),
+            Column(
+                "Measured",
+                f"({_TRIED} unless on ({BY_K}) {_IN_USE}) - 1",
+                unit="percentunit",
+                decimals=0,
+                width=82,
             ),
             Column(
                 "Length",
@@ -230,9 +258,11 @@ which_k: list[Panel] = [
             ),
             Column(
                 "Advised",
-                f'count_values by ({MODEL}) ("{K}", {metric("recommended_" + K)})',
-                width=80,
-                mappings=[_marked("advised", PALE_SKY)],
+                _MARKS,
+                width=95,
+                mappings=word_mapping(
+                    {1: ("advised", PALE_SKY), 2: ("was slower", AMBER)}
+                ),
                 filled=True,
             ),
         ],
@@ -244,16 +274,16 @@ which_k: list[Panel] = [
     ),
     joined_table(
         "Advised K by batch size",
-        "0 is no speculation. The exporter's status page has the schedule to paste.",
+        "Of an engine. 0: no speculation. The status page has the schedule to paste.",
         {**LABELS, "batch_size": "Batch"},
         [
             Column("K", ADVISED_AT, decimals=0, width=50),
             Column(
-                "Now",
+                "Running now",
                 _present_batch(),
-                width=60,
-                mappings=[_marked("now", GREY)],
-                filled=True,
+                unit="short",
+                decimals=0,
+                width=105,
             ),
         ],
         overrides=[*_OF_MODEL, named("Batch", custom__width=65)],

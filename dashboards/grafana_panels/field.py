@@ -13,8 +13,12 @@ Json = dict[str, Any]
 NOTHING = "no drafts, or no exporter"
 TIMES: Json = {"unit": "suffix:×", "decimals": 2}
 RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
-LENGTH: Json = {"unit": "short", "decimals": 2}
+#: No draft gives less than its own token. An axis from there on does not make a fall
+#: of a hundredth look like a collapse.
+LENGTH: Json = {"unit": "short", "decimals": 2, "soft_least": 1}
 COUNT: Json = {"unit": "short", "decimals": 0, "least": 0}
+#: Grafana's own unit of hours says "1 hour" and "7.5 hour".
+HOURS: Json = {"unit": "suffix: h", "decimals": 1}
 #: One of three panels in a line.
 A_THIRD: Json = {"no_value": NOTHING, "width": 8, "rows": 9}
 #: Events per minute by kind, stacked; a single one does not fill the panel.
@@ -93,29 +97,29 @@ def band(top: str, bottom: str, color: str = SKY) -> list[Json]:
     ]
 
 
-def threshold_lines(color: str = NEUTRAL, *words: str) -> Json:
+#: Dashes of the threshold that calls for action, and of another in the same panel.
+DASHED = (8, 6)
+DOTTED = (2, 5)
+
+
+def threshold_lines(
+    color: str = NEUTRAL, *words: str, dash: tuple[int, int] = DASHED
+) -> Json:
     """Return the override that draws thresholds in force as thin dashed lines.
 
     Args:
         color: of the lines.
         words: with which their names begin; without, all thresholds.
+        dash: pixels of a dash and of a gap.
     """
     return matching(
         f"^{LIMIT}({'|'.join(words)}).*" if words else f"^{LIMIT}.*",
         color=fixed(color),
-        custom__lineStyle={"fill": "dash", "dash": [8, 6]},
+        custom__lineStyle={"fill": "dash", "dash": list(dash)},
         custom__lineWidth=1,
         custom__fillOpacity=0,
         custom__showPoints="never",
     )
-
-
-def unlisted(words: str) -> Json:
-    """Return the override that leaves thresholds which begin with these words out of
-    the legend: one for each model.
-    """
-    hidden = {"legend": True, "tooltip": False, "viz": False}
-    return matching(f"^{LIMIT}{words}.*", custom__hideFrom=hidden)
 
 
 def positions(colors: Sequence[str], far: str) -> list[Json]:

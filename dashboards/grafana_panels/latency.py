@@ -3,7 +3,6 @@ cause.
 """
 
 from .field import (
-    COUNT,
     LENGTH,
     LIMIT,
     NOTHING,
@@ -22,10 +21,13 @@ from .promql import (
     agreed,
     metric,
     or_without_rules,
+    recorded,
     speedup,
     total,
 )
 from .promql import summed_rate as of_any
+from .table import Column, joined_table
+from .variables import LABELS
 from .vllm import UNSEEN, mean, quantile, summed_rate
 
 _SGLANG = "«sglang»request_time_per_output_token_seconds"
@@ -68,22 +70,85 @@ load_or_drafts = lines(
     ),
     {
         "acceptance length": (Flow(MODEL).length(), BLUE),
-        "speedup": (or_without_rules("speedup:ratio_rate5m", speedup(MODEL)), ORANGE),
+        "speedup, 5 min": (
+            or_without_rules("speedup:ratio_rate5m", speedup(MODEL)),
+            ORANGE,
+        ),
     },
-    others=[over_time(total(RUNNING, MODEL), "running requests")],
+    others=[over_time(total(RUNNING, MODEL), "running requests, all engines")],
     **LENGTH,
     overrides=[
-        named("running requests", decimals=0, min=0, color=fixed(GREY), **_RIGHT)
+        named(
+            "running requests, all engines",
+            decimals=0,
+            min=0,
+            color=fixed(GREY),
+            **_RIGHT,
+        )
     ],
     no_value=NOTHING,
-    listed=True,
+    width=8,
     rows=9,
 )
 
-#: Of all tokens; of SGLang, which does not count that time, of the requests.
+
+def _of(words: dict[str, str]) -> str:
+    """Return expressions as one, by the label `of`."""
+    return "\nor ".join(
+        f'label_replace({expr} + 0, "of", "{word}", "", "")'
+        for word, expr in words.items()
+    )
+
+
+_CHANGE = recorded("speedup_change:cause")
+what_changed = joined_table(
+    "What changed, and what it took",
+    "Before: the day before, or while it last paid. Load: requests per engine.",
+    {**LABELS, "of": "What"},
+    [
+        Column("Before", f"{recorded('before:median')} + 0", decimals=2, width=70),
+        Column(
+            "Now",
+            _of(
+                {
+                    "speedup": recorded("speedup:ratio_rate5m"),
+                    "length": recorded("mean_acceptance_length:ratio_rate5m"),
+                    "load": recorded("requests_running:avg5m"),
+                    "K": recorded("num_speculative_tokens:max"),
+                }
+            ),
+            decimals=2,
+            width=70,
+        ),
+        Column(
+            "Took",
+            _of(
+                {
+                    "speedup": f"sum by ({MODEL}) ({_CHANGE})",
+                    "length": f'sum by ({MODEL}) ({_CHANGE[:-1]},cause="drafts"}})',
+                    "load": f'sum by ({MODEL}) ({_CHANGE[:-1]},cause!="drafts"}})',
+                }
+            ),
+            unit="suffix:×",
+            decimals=2,
+            width=75,
+        ),
+    ],
+    overrides=[
+        *(named(LABELS[label], custom__hidden=True) for label in LABELS),
+    ],
+    no_value="no rules, or no history yet",
+    width=8,
+    rows=9,
+)
+
+why: list[Panel] = [load_or_drafts, what_changed]
+
+#: Over the tokens of requests that finished, as a closed stream has tokens and no time;
+#: of SGLang, which does not count that time, over the requests.
 _MEAN_TIME_PER_OUTPUT_TOKEN = (
     f"{summed_rate('request_decode_time_seconds_sum')} "
-    f"/ ({summed_rate('generation_tokens_total')} > 0)\n"
+    f"/ ({summed_rate('request_generation_tokens_sum')} > 0)\n"
     f"or {of_any(f'{_SGLANG}_sum')} / ({of_any(f'{_SGLANG}_count')} > 0)"
 )
 
@@ -114,17 +179,6 @@ latency: list[Panel] = [
 ]
 
 load: list[Panel] = [
-    lines(
-        "Requests running and waiting",
-        "A growing queue: add replicas, or draft less to free GPU time.",
-        {
-            "running": (total(RUNNING, MODEL), BLUE),
-            "waiting": (total(metric("requests_waiting"), MODEL), ORANGE),
-        },
-        **COUNT,
-        no_value=UNREPORTED,
-        width=6,
-    ),
     percentiles(
         "Time in the queue",
         "request_queue_time_seconds",

@@ -2,34 +2,68 @@
 has changed.
 """
 
+from itertools import product
 from typing import Any
 
 from . import links, verdict
-from .field import named
+from .field import Json, named, pattern
 from .panel import Table
-from .promql import MODEL, metric, or_without_rules, recorded, speedup
-from .table import Column, filled, joined_table
+from .promql import MODEL, in_words, metric, or_without_rules, recorded, speedup
+from .table import WRAPPED, Column, filled, joined_table
 from .variables import LABELS
 
-FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
+_SPEEDUP = "speedup:ratio_rate5m"
+FAST = or_without_rules(_SPEEDUP, speedup(MODEL))
+
+
+_CHANGE = "speedup_change:cause"
 
 
 def why() -> str:
-    """Return the change of the speedup against before, with a label that has it and its
-    main cause.
+    """Return 1 for each model whose speedup changed, with a label: what the load (or
+    another K) took, what drafts took, both together, and the word for the first.
     """
-    change = recorded("speedup_change:cause")
-    summed = f"sum by ({MODEL}) ({change})"
-    cause = (
-        f"topk by ({MODEL}) (1, {change} * on ({MODEL}) group_left () sgn({summed}))"
+    drafts = recorded(_CHANGE, cause="drafts")
+    rest = f'{recorded(_CHANGE)[:-1]},cause!="drafts"}}'
+    both = f"sum by ({MODEL}) ({recorded(_CHANGE)})"
+    parts = (f"round({part}, 0.01)" for part in (rest, drafts, both))
+    return in_words(MODEL, "why", *parts, and_label="cause")
+
+
+def no_reason(states: str) -> str:
+    """Return 1 for each other model, with a label: that its speedup has not changed,
+    or that nothing is known.
+    """
+    level = f"0 * {recorded('before:median', of='speedup')}"
+    codes = (
+        f"sum without (of) ({level}) and on ({MODEL}) {recorded(_SPEEDUP)}\n"
+        f"or on ({MODEL}) (1 + 0 * ({states}))"
     )
-    # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
-    size = f'count_values by ({MODEL}) ("why", round({summed}, 0.01))'
-    both = (
-        f'label_join({cause} ^ 0 * on ({MODEL}) group_left (why) {size}, "why", " ", '
-        '"why", "cause")'
+    return (
+        f'count_values by ({MODEL}) ("why", {codes}) unless on ({MODEL}) '
+        f"{recorded(_CHANGE)}"
     )
-    return f"sum by ({MODEL}, why) ({both})"
+
+
+def why_mappings() -> list[Json]:
+    """Return the mappings of these labels to words, each number with its sign."""
+    signs = {"-": "-", "": "+"}
+    mappings = [
+        pattern(
+            rf"{rest}([\d.]+) {drafts}([\d.]+) {both}([\d.]+) (load.*)",
+            f"{signs[both]}$3: drafts {signs[drafts]}$2, $4 {signs[rest]}$1",
+        )
+        for rest, drafts, both in product(signs, repeat=3)
+    ]
+    mappings += [
+        pattern(
+            rf"\S+ \S+ (\S+) {measured}",
+            f"{measured}, measured; estimated $1",
+        )
+        for measured in ("faster", "slower")
+    ]
+    words = {"0": {"text": "no change"}, "1": {"text": "-"}}
+    return [*mappings, {"type": "value", "options": words}]
 
 
 def models_table(
@@ -49,6 +83,7 @@ def models_table(
         "Another K": verdict.another_k(),
         "No other K": verdict.no_other_k(),
         "Change": why(),
+        "No change": no_reason(states),
     }
     return joined_table(
         title,
@@ -56,22 +91,27 @@ def models_table(
         {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup", FAST, unit="suffix:×", decimals=2, width=68),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=106),
             Column(
                 "Since",
                 verdict.since(),
                 unit="s",
                 decimals=1,
-                width=76,
+                width=80,
                 mappings=verdict.since_mappings(),
             ),
             *more,
         ],
         hidden=links.CHOSEN,
         overrides=[
-            named("Verdict", custom__width=330, **filled(verdict.verdict_mappings())),
-            named("Do", custom__width=164, mappings=verdict.todo_mappings()),
-            named("Why", custom__width=116),
+            named("Verdict", custom__width=300, **filled(verdict.verdict_mappings())),
+            named("Do", custom__width=188, mappings=verdict.todo_mappings()),
+            named(
+                "Why",
+                custom__width=192,
+                custom__cellOptions=WRAPPED,
+                mappings=why_mappings(),
+            ),
             *(named(name, custom__hidden=True) for name in queries),
             *(
                 named(name, links=[links.to_model("Deep dive")])

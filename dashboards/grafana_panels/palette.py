@@ -27,5 +27,16 @@ NEUTRAL = GREY
 #: out share a grey.
 POSITIONS = ("#2171B5", "#4292C6", "#6BAED6", "#9ECAE1", "#C6DBEF")
 
+#: Buckets of the temperature, from none to hot, so that the order can be seen; greys
+#: are what was not asked for.
+TEMPERATURES = {
+    "unset": GREY,
+    "0": INDIGO,
+    "0-0.5": BLUE,
+    "0.5-0.7": SKY,
+    "0.7-1": AMBER,
+    "1+": PLUM,
+}
+
 #: Percentiles of a latency.
 PERCENTILES = {"P50": SKY, "P95": BLUE, "P99": ORANGE}

@@ -249,6 +249,7 @@ class TimeSeries(Panel):
     Attributes:
         fill: opacity of the area below, in percent.
         stack: one series upon the other.
+        soft_least: where the axis begins at the latest.
         soft_most: what the axis reaches at least, so that a line at 0 lies at the
             bottom.
         listed: whether the legend is a table on the right, with the last and the least
@@ -259,6 +260,7 @@ class TimeSeries(Panel):
 
     fill: int = 0
     stack: bool = False
+    soft_least: float | None = None
     soft_most: float | None = None
     listed: bool = False
 
@@ -294,6 +296,7 @@ class TimeSeries(Panel):
         return {
             "axisPlacement": "auto",
             "axisSoftMax": self.soft_most,
+            "axisSoftMin": self.soft_least,
             "drawStyle": "line",
             "fillOpacity": self.fill,
             "lineInterpolation": "linear",

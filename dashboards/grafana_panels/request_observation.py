@@ -1,6 +1,6 @@
 """Panels of what is observed at all, and of tenants."""
 
-from . import promql, vllm
+from . import promql
 from .field import A_MINUTE, RATIO, colored
 from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from .panel import Panel, lines, over_time
@@ -50,7 +50,10 @@ observed: list[Panel] = [
         "If vLLM finishes more, clients bypass the tap: make its Service the only one.",
         {
             "observed": (promql.summed_rate(OBSERVED, TARGETS), BLUE),
-            "finished by vLLM": (vllm.summed_rate("request_success_total"), GREY),
+            "finished by vLLM": (
+                promql.summed_rate("«vllm»request_success_total", TARGETS),
+                GREY,
+            ),
         },
         unit="reqps",
         least=0,

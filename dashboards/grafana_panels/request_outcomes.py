@@ -4,9 +4,9 @@ from mixin import CLUSTER
 
 from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_mapping
 from .links import only
-from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
+from .palette import AMBER, BLUE, GREY, ORANGE, SKY, TEMPERATURES, VERMILION
 from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, lines, now, over_time
-from .promql import MODEL_LEGEND, metric, renamed, request_threshold, survival
+from .promql import MODEL_LEGEND, metric, renamed, request_threshold
 from .promql import summed_rate as rate_of
 from .request_series import (
     ABSENT,
@@ -36,7 +36,13 @@ from .variables import TARGETS
 
 #: Quantiles of acceptance, best first.
 QUANTILES = {"P90": (0.9, SKY), "P50": (0.5, BLUE), "P10": (0.1, ORANGE)}
-KIND = f"{TYPE}, {TEMPERATURE}"
+KIND = f"model_name, {TYPE}, {TEMPERATURE}"
+_OBSERVED_RATE = summed_rate(OBSERVED, "", TARGETS)
+#: The share of the requests that vLLM finishes which is observed, and what is nearly
+#: all: some are under way. What is observed is not known by model, so neither side is.
+_FINISHED = rate_of("«vllm»request_success_total", TARGETS, over=OVER)
+_SEEN = f"clamp_max({_OBSERVED_RATE} / ({_FINISHED} > 0), 1)"
+_MOST = "0.9"
 #: Requests of each kind for which something was drafted.
 JUDGEABLE = f"({summed_rate(REQUESTS, KIND)} > 0)"
 MIXED = word_mapping({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
@@ -47,6 +53,13 @@ _STACKED: Json = {
     "stack": True,
     "no_value": ABSENT,
 }
+
+
+def _by_value(label: str) -> list[Json]:
+    """Return the colours of the values of a label, where they are known beforehand."""
+    if label == TEMPERATURE:
+        return colored(TEMPERATURES)
+    return []
 
 
 def _rejected(by: str = "") -> str:
@@ -64,28 +77,45 @@ tiles: list[Panel] = [
     Stat(
         title="Data by request",
         description=(
-            "NO: configure a tap or a push. NO RECORDS: vLLM lacks "
-            "--per-request-spec-decode-metrics detailed."
+            "NO: configure a tap. NO RECORDS: vLLM lacks "
+            "--per-request-spec-decode-metrics detailed. PARTLY: clients bypass it."
         ),
         targets=[
             now(
                 (
-                    f"2 * group({with_record()} > 0)\nor "
-                    f"group({summed_rate(OBSERVED, '', TARGETS)} > 0)\nor vector(0)"
+                    f"2 * group({with_record()} > 0) + ({_SEEN} >= bool {_MOST})\n"
+                    f"or 4 * group({with_record()} > 0)\n"
+                    f"or group({_OBSERVED_RATE} > 0)\nor vector(0)"
                 ),
                 "per-request data",
             ),
+            now(_SEEN, "observed"),
         ],
-        mappings=word_mapping(
-            {
-                0: ("NO: means only", GREY),
-                1: ("● NO RECORDS", AMBER),
-                2: ("▲ YES", BLUE),
-            }
-        ),
+        text="value_and_name",
+        unit="short",
+        overrides=[
+            named(
+                "per-request data",
+                mappings=word_mapping(
+                    {
+                        0: ("NO: means only", GREY),
+                        1: ("● NO RECORDS", AMBER),
+                        2: ("● PARTLY", AMBER),
+                        3: ("▲ YES", BLUE),
+                        4: ("share unknown", GREY),
+                    }
+                ),
+            ),
+            named(
+                "observed",
+                displayName="of finished requests",
+                unit="percentunit",
+                decimals=0,
+            ),
+        ],
         background=True,
         no_value="NO: means only",
-        width=6,
+        width=7,
     ),
     Stat(
         title="Workload",
@@ -96,19 +126,22 @@ tiles: list[Panel] = [
         mappings=MIXED,
         background=True,
         no_value="not judged",
-        width=6,
+        width=4,
     ),
     Stat(
         title="Losing share",
         description=(
-            "Requests with acceptance below disable_acceptance_ratio, and their share "
-            "of the generated tokens."
+            "Of observed requests with drafts: those with acceptance below "
+            "disable_acceptance_ratio, and their tokens."
         ),
-        targets=[now(losing(REQUESTS), "requests"), now(losing(TOKENS), "tokens")],
+        targets=[
+            now(losing(REQUESTS), "of observed requests"),
+            now(losing(TOKENS), "of their tokens"),
+        ],
         text="value_and_name",
         **RATIO,
         no_value=ABSENT,
-        width=6,
+        width=7,
     ),
     Stat(
         title="Acceptance by request",
@@ -133,25 +166,36 @@ kinds = joined_table(
         "Most losing first: route these to a server without speculation. Percentiles "
         "are interpolated."
     ),
-    {TYPE: "Type", TEMPERATURE: "Temperature"},
+    {"model_name": "Model", TYPE: "Type", TEMPERATURE: "Temperature"},
     [
-        Column("Requests", JUDGEABLE, "reqps", 2),
-        Column("Lose", losing(REQUESTS, KIND), "percentunit", 0),
-        Column("P10", quantile(ACCEPTANCE, 0.1, KIND), "percentunit", 0),
-        Column("P50", quantile(ACCEPTANCE, 0.5, KIND), "percentunit", 0),
-        Column("Acceptance", acceptance(KIND), "percentunit", 0),
+        Column("Requests", JUDGEABLE, "reqps", 2, 105),
+        Column("Lose", losing(REQUESTS, KIND), "percentunit", 0, 80),
+        Column("P10", quantile(ACCEPTANCE, 0.1, KIND), "percentunit", 0, 75),
+        Column("P50", quantile(ACCEPTANCE, 0.5, KIND), "percentunit", 0, 75),
+        Column("Acceptance", acceptance(KIND), "percentunit", 0, 105),
         Column(
             "Of all rejected",
             f"({_rejected(KIND)}) / on () group_left () (({_rejected()}) > 0)",
             "percentunit",
             0,
+            130,
         ),
-        Column("TPOT P95", f"({quantile(TPOT, 0.95, KIND)}) and {JUDGEABLE}", "s"),
+        Column(
+            "TPOT P95",
+            f"({quantile(TPOT, 0.95, KIND)}) and {JUDGEABLE}",
+            "s",
+            width=105,
+        ),
     ],
-    overrides=[_filter(TYPE, "Type"), _filter(TEMPERATURE, "Temperature")],
+    overrides=[
+        named("Type", custom__width=150),
+        named("Temperature", custom__width=115),
+        _filter(TYPE, "Type"),
+        _filter(TEMPERATURE, "Temperature"),
+    ],
     no_value=ABSENT,
     sort=("Lose", True),
-    rows=10,
+    rows=12,
 )
 
 over_time_panels: list[Panel] = [
@@ -208,6 +252,8 @@ over_time_panels: list[Panel] = [
             description=description,
             targets=[over_time(losing(REQUESTS, label), f"{{{{{label}}}}}")],
             **RATIO,
+            color={"mode": "palette-classic"},
+            overrides=_by_value(label),
             no_value=ABSENT,
             width=8,
         )
@@ -232,7 +278,7 @@ over_time_panels: list[Panel] = [
 positions: list[Panel] = [
     joined_table(
         "Positions, where drafted and of all drafts",
-        "Where drafts vary, read the share where drafted. High at the end: raise K.",
+        "Of observed requests. Where drafts vary, read the first. High last: raise K.",
         {"position": "Position"},
         [
             Column(
@@ -245,7 +291,14 @@ positions: list[Panel] = [
                 0,
                 bars=True,
             ),
-            Column("Of all drafts", survival(OVER), "percentunit", 0, bars=True),
+            Column(
+                "Of all drafts",
+                f"{summed_rate(ACCEPTED_AT, 'position')} / on () group_left () "
+                f"({summed_rate(DRAFTED_AT, position='0')} > 0)",
+                "percentunit",
+                0,
+                bars=True,
+            ),
             Column(
                 "Drafts that reach it",
                 f"{summed_rate(DRAFTED_AT, 'position')} / on () group_left () "
@@ -271,6 +324,8 @@ mix: list[Panel] = [
                 "tune K again."
             ),
             targets=[over_time(rate_of(REQUESTS, by=label), f"{{{{{label}}}}}")],
+            color={"mode": "palette-classic"},
+            overrides=_by_value(label),
             **_STACKED,
         )
         for word, label in (("temperature", TEMPERATURE), ("type", TYPE))

@@ -52,7 +52,7 @@ TODO = {
 }
 #: Words for the least time that a verdict has stood, in hours.
 AT_LEAST = {
-    0: "under 1 h",
+    0: "since start",
     1: "over 1 h",
     3: "over 3 h",
     12: "over 12 h",
@@ -146,11 +146,12 @@ _ANOTHER = f"{_SAME} != {_ADVISED} {_DRAFTING}"
 
 
 def another_k() -> str:
-    """Return 1 for each model with another K advised, with a label: its K, that K, and
-    the gain in percent.
+    """Return 1 for each model with another K advised, with a label: the gain in
+    percent, its K, that K, and whether the gain is measured or estimated.
     """
-    gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
-    return in_words(MODEL, "todo", f"{recorded(_K)} {_ANOTHER}", _ADVISED, gain)
+    gain = f"round(100 * {recorded('advised_gain:ratio')})"
+    in_use = f"{_every(_K)} {_ANOTHER}"
+    return in_words(MODEL, "todo", gain, in_use, _ADVISED, and_label="basis")
 
 
 def no_other_k() -> str:
@@ -169,8 +170,11 @@ def no_other_k() -> str:
 def todo_mappings() -> list[Json]:
     """Return the mappings of these labels to words."""
     return [
-        pattern(r"\d+ 0 (\d+)", "switch off (+$1 %)"),
-        pattern(r"(\d+) (\d+) (\d+)", "K $1 to $2 (+$3 %)"),
+        pattern(r"(\d+) \d+ 0 estimated", "switch off (+$1 %, est.)"),
+        pattern(r"-?0 (\d+) (\d+) measured", "keep K $1: $2 was no faster"),
+        pattern(r"-(\d+) (\d+) (\d+) measured", "keep K $2: $3 was $1 % slower"),
+        pattern(r"(\d+) (\d+) (\d+) measured", "K $2 to $3 (+$1 %, measured)"),
+        pattern(r"(\d+) (\d+) (\d+) estimated", "K $2 to $3 (+$1 %, est.)"),
         *(
             {"type": "value", "options": {str(code): {"text": text}}}
             for code, text in TODO.items()

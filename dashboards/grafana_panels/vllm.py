@@ -7,6 +7,8 @@ from . import promql
 
 #: Shown where Prometheus does not scrape vLLM itself.
 UNSEEN = "vLLM itself is not scraped, or had no requests"
+#: Of every server that speculates.
+SPECULATES = "«vllm»spec_decode_num_drafts_total{}"
 #: Upper bound of the first bucket of vLLM's histograms, in seconds, if it is wide: a
 #: quantile within is made up.
 FIRST_BUCKET = {

@@ -1,7 +1,9 @@
 """Attacks on `act` by somebody who may send alerts, or write beside its state file."""
 
+import contextlib
 import re
 import stat
+import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,8 @@ from attacks.test_listeners import leave, post
 from faults.rig import Surroundings, get
 from support.commands import run
 from support.exporter import request
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter.commands.act.history import HOUR, load
 
 pytestmark = pytest.mark.full
@@ -64,6 +68,40 @@ def test_clients_that_leave_do_not_fill_the_log() -> None:
         )
         assert request(f"{running.url}/-/healthy", source="127.0.0.9").status == 200
         assert running.log() == log
+
+
+def test_output_that_nobody_reads() -> None:
+    """SIGTERM ends it within ten seconds, though its output has waited since long."""
+    port = free_port()
+    process = subprocess.Popen(
+        [COMMAND, "act", "--web.listen-address", f"127.0.0.1:{port}"],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError):
+            return request(f"{url}/-/ready").status == 200
+        return False
+
+    try:
+        eventually(answers)
+        alerts = [
+            alert_document("disable", model_name=f"{number:0>250}")
+            for number in range(400)
+        ]
+        headers = {"Content_Type": "application/json"}
+        status = request(f"{url}/alerts", "POST", body=body_of(*alerts), **headers)
+        assert status.status == 200
+        time.sleep(1)  # until the pipe is full
+        assert request(f"{url}/-/healthy").status == 200
+        process.terminate()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize("hours", [1, -1, 30 * 24])

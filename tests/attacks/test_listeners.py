@@ -59,6 +59,7 @@ class _Server(socketserver.ThreadingTCPServer):
     """What is behind the tap: reads, and answers what it is told to."""
 
     daemon_threads = True
+    request_queue_size = 1024  # beyond it the system resets connections
     pieces: tuple[bytes, ...] = ()
 
     def __init__(self) -> None:

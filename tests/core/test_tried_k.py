@@ -113,20 +113,23 @@ class Restarted:
         slower: float = 1.0,
         survival: tuple[float, ...] = (),
         context: float = 0.0,
+        minutes_without: float = 0.0,
     ) -> EngineResult:
         """Run with this K for so long, with steps that scatter by 2 %; with a context,
-        a request of so many tokens begins between two polls.
+        a request of so many tokens begins between two polls, after the first minutes.
         """
         server = Server(self.settings, k, batch, time=self.time, states=self.states)
         server.step_seconds = 0.0
         server.requests = 0.0
+        if context:
+            server.prompt_tokens = 0.0
         server.poll(after=60)
-        for _ in range(round(minutes * 12)):
+        for number in range(round(minutes * 12)):
             seconds = STEPS[k] * slower * self.rng.gauss(1.0, 0.02)
             drafts = batch * 5 / seconds
             server.add(drafts, expected(survival or SURVIVAL[k], drafts))
             server.step_seconds += 5 * batch
-            if context:
+            if context and number >= minutes_without * 12:
                 server.requests += 1
                 server.prompt_tokens = (server.prompt_tokens or 0.0) + context
             result = server.poll(after=5)
@@ -221,6 +224,21 @@ class TestTried:
         options = server.run(5, context=64_000.0).advice.options
         (tried,) = [option for option in options if option.tried]
         assert (tried.length_high / tried.length_low > 4) is is_wide
+
+    def test_a_context_that_is_not_known_yet_is_not_one_token(self) -> None:
+        """Requests are long, and none has begun for minutes."""
+        server = Restarted()
+        server.run(7, minutes=21, context=64_000.0, minutes_without=6)
+        options = server.run(5, context=64_000.0).advice.options
+        (tried,) = [option for option in options if option.tried]
+        assert tried.length_high / tried.length_low < 1.3
+
+    def test_what_was_faster_in_spite_of_longer_contexts_is_advised(self) -> None:
+        """They move the upper end of its interval alone."""
+        server = Restarted()
+        server.run(5, context=64_000.0)
+        advice = server.run(7, context=16_000.0).advice
+        assert (advice.action, advice.num_speculative_tokens) == (Action.DECREASE_K, 5)
 
     def test_another_method_begins_anew(self) -> None:
         server = Restarted()

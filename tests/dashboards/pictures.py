@@ -71,8 +71,7 @@ SCENES = (
     ),
     Scene("healthy", "requests"),
     Scene("requests", "requests", opened=True),
-    Scene("healthy", "exporter"),
-    Scene("exporter-down", "exporter"),
+    *(Scene(world, "lite") for world in ("healthy", "no-exporter")),
 )
 
 

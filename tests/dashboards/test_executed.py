@@ -35,7 +35,8 @@ HAPPENED = {
 #: Queries that no world answers: of mistakes, of percentiles within the first bucket,
 #: and of another model than the one that is chosen, which `test_values` has.
 UNSEEN = {
-    ("deep-dive: Before and after each change", "B"),
+    ("deep-dive: Before and after each change", "D"),
+    ("deep-dive: What each K gives", "C"),
     ("overview: What is missing", "E"),
     ("overview: What is missing", "G"),
 }
@@ -194,6 +195,7 @@ WORDS = {
     "Another K",
     "No other K",
     "Change",
+    "No change",
     "Cluster",
     "Namespace",
 }
@@ -227,12 +229,12 @@ def test_the_overview_lists_models_with_their_verdicts(worlds: Worlds) -> None:
     }
     assert said == VERDICTS
     leans = rows["org/leans",]
-    assert float(leans["Speedup"]) < 1
+    assert float(leans["Speedup, 5 m"]) < 1
     interval = r"LIKELY HARMFUL 0\.\d+–1\.\d+, modelled"
     assert re.fullmatch(interval, leans["Verdict"])
     (row,) = rows_of(worlds["measured"], MODELS, "model_name").values()
     low, high = map(float, re.findall(r"\d\.\d+", row["Verdict"]))
-    assert low < float(row["Speedup"]) < high
+    assert low < float(row["Speedup, 5 m"]) < high
     assert row["Verdict"].endswith(", measured")
 
 
@@ -297,7 +299,9 @@ def test_without_an_exporter_the_servers_own_series_are_shown(
     (judged_row,) = watched["overview: Models"].rows("model_name").values()
     wanted = {"Verdict": "NO EXPORTER", "Do": "run an exporter"}
     for row in rows.values():
-        assert row.keys() - WORDS == {*wanted, "Since", "Acceptance", "Rank"}, row
+        assert row.keys() - WORDS == {*wanted, "Why", "Since", "Acceptance", "Rank"}, (
+            row
+        )
         assert row.items() >= wanted.items(), row
         assert float(row["Acceptance"]) == pytest.approx(
             float(judged_row["Acceptance"]), rel=0.05
@@ -387,14 +391,103 @@ def test_the_overview_says_what_is_missing(worlds: Worlds, name: str) -> None:
 
 
 @full
+def test_of_an_exporter_that_is_down_nothing_is_said_that_nobody_knows(
+    worlds: Worlds,
+) -> None:
+    """No failed polls, and scrapes that are fast because they are refused: neither is
+    good news.
+    """
+    world = worlds["exporter-down"]
+    lines = {
+        "Failed polls by reason": "no failed poll",
+        "Scrape duration": "slowest",
+        "Engine restarts and inconsistent samples, 1 h": "restarts",
+    }
+    for title, line in lines.items():
+        panel = world.shown[f"overview: {title}"]
+        ends = {
+            target["legendFormat"].replace("{{reason}}", line): series["values"][-1][0]
+            for target, series in panel.series()
+        }
+        assert world.end - 25 * 60 < float(ends[line]) < world.end - 14 * 60, title
+    (row,) = rows_of(world, "overview: Exporters and servers", "instance").values()
+    assert row.keys() == {"Cluster", "Namespace", "Pod", "State"}
+    assert row["State"] == "EXPORTER DOWN"
+    tile = world.shown["overview: Monitoring"]
+    assert tile.word(tile.values()["monitoring"]) == "BROKEN"
+
+
+@full
+def test_without_an_exporter_monitoring_is_not_broken(worlds: Worlds) -> None:
+    """There never was one, so no alert fires either."""
+    shown = worlds["no-exporter"].shown
+    assert shown["overview: Monitoring"].values()["monitoring"] == -1
+    assert shown["overview: Firing alerts"].empty
+
+
+@full
+def test_after_the_last_request_no_engine_becomes_an_outlier(worlds: Worlds) -> None:
+    """One accepted half of what the other did, for less than half an hour."""
+    assert worlds["idle"].shown["overview: Firing alerts"].empty
+
+
+@full
+def test_the_lite_board_needs_neither_exporter_nor_rules(worlds: Worlds) -> None:
+    """Without a latency below the first bucket, of which only the mean is drawn."""
+    for name in ("no-exporter", "healthy"):
+        shown = worlds[name].shown
+        lite = {panel for panel in shown if panel.startswith("lite: ")}
+        assert {panel for panel in lite if shown[panel].empty} == set(), name
+        queries = " ".join(
+            target["expr"]
+            for panel in lite - {"lite: Verdict, and what to do"}
+            for target in shown[panel].panel["targets"]
+        )
+        assert "vllm_specdec_" not in queries
+    rows = rows_of(worlds["healthy"], "lite: Verdict, and what to do", "model_name")
+    assert {judged(row["Verdict"]) for row in rows.values()} == {"BENEFICIAL"}
+
+
+@full
+def test_the_tile_of_requests_says_how_many_are_observed(worlds: Worlds) -> None:
+    shown = worlds["requests"].shown
+    seen = shown["requests: Data by request"].values()["observed"]
+    rates = shown["requests: Observed and finished requests"].values()
+    share = rates["observed"] / rates["finished by vLLM"]
+    assert seen == pytest.approx(share, abs=0.08)
+    assert seen < 0.6
+    positions = shown["requests: Positions, where drafted and of all drafts"]
+    for (position,), row in positions.rows("position").items():
+        parts = [float(row[of]) for of in ("Where drafted", "Drafts that reach it")]
+        assert float(row["Of all drafts"]) == pytest.approx(
+            parts[0] * parts[1], rel=1e-4
+        ), position
+    kinds = shown["requests: Requests by type and temperature"]
+    assert {model for (model,) in kinds.rows("model_name")} == {
+        LLAMA,
+        QWEN,
+        "support-lora",
+    }
+
+
+@full
+def test_hours_lost_are_positive_and_so_are_the_ends_of_their_interval(
+    worlds: Worlds,
+) -> None:
+    shown = worlds["harmful"].shown["overview: Time won or lost, 24 h"].values()
+    assert 0 < shown["at least"] < shown["lost"] < shown["at most"]
+    assert shown["worth"] == pytest.approx(2 * shown["lost"])
+
+
+@full
 def test_an_exporter_that_is_down_keeps_its_history(worlds: Worlds) -> None:
-    assert not worlds["exporter-down"].shown["exporter: Poll duration"].empty
+    assert not worlds["exporter-down"].shown["overview: Poll duration"].empty
 
 
 @full
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("requests", "YES"), ("states", "NO RECORDS"), ("healthy", "NO: means only")],
+    [("requests", "PARTLY"), ("states", "NO RECORDS"), ("healthy", "NO: means only")],
 )
 def test_the_requests_dashboard_says_whether_it_has_data(
     worlds: Worlds, name: str, word: str
@@ -521,7 +614,7 @@ def cause(world: Seen) -> str:
 
 def polled(world: Seen) -> str:
     """Read the newest state of a target."""
-    name = "exporter: Target availability"
+    name = "overview: Target availability"
     return world.shown[name].word(world.line(name, "")[-1][1])
 
 
@@ -558,7 +651,7 @@ QUESTIONS = (
         world="harmful",
         panel=MODELS,
         answer=of_model(LLAMA, "K", "Do"),
-        expected="5, switch off (+76 %)",
+        expected="5, switch off (+76 %, est.)",
     ),
     Question(
         "Why are there tokens but no gain?",
@@ -619,7 +712,7 @@ QUESTIONS = (
     Question(
         "Is everything polled?",
         world="exporter-down",
-        panel="exporter: Target availability",
+        panel="overview: Target availability",
         answer=polled,
         expected="EXPORTER DOWN",
     ),

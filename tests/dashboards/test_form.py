@@ -35,7 +35,7 @@ UNITS = {value for name, value in vars(units).items() if name[0].isupper()}
 #: Field options that say what a number is.
 SAID = {"unit", "mappings"}
 #: Units that Grafana lacks: a factor, and what is counted.
-OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
+OWN_UNITS = {"suffix:×", "suffix: h", "suffix:tokens/s", "suffix:/min"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
 ALERTS = {rule.title: rule.annotations for rule in read_bundle().alerts}
 #: With a link, once there is a repository that it leads to.
@@ -186,8 +186,8 @@ def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
 
 
 def test_thresholds_are_thin_dashed_lines() -> None:
-    """Or hidden in the legend, where there is one for each model; they have no points
-    and no area.
+    """Or dotted, beside another one in the same panel; they have no points and no
+    area.
     """
     line = {
         "custom.fillOpacity": 0,
@@ -195,7 +195,7 @@ def test_thresholds_are_thin_dashed_lines() -> None:
         "custom.lineWidth": 1,
         "custom.showPoints": "never",
     }
-    hidden = {"custom.hideFrom": {"legend": True, "tooltip": False, "viz": False}}
+    dotted = {**line, "custom.lineStyle": {"dash": [2, 5], "fill": "dash"}}
     drawn = {
         (title, name): {key: options[key] for key in options if key != "color"}
         for title, panel in SHOWING.items()
@@ -204,8 +204,8 @@ def test_thresholds_are_thin_dashed_lines() -> None:
     }
     styles = list(drawn.values())
     assert line in styles
-    assert hidden in styles
-    assert [of for of, style in drawn.items() if style not in (line, hidden)] == []
+    assert dotted in styles
+    assert [of for of, style in drawn.items() if style not in (line, dotted)] == []
 
 
 def test_thresholds_are_queried_and_not_written_down() -> None:

@@ -139,7 +139,13 @@ def _asked() -> frozenset[str]:
         path.read_text("utf-8")
         for path in (*DASHBOARDS.glob("*.json"), *RULES.glob("*.yml"))
     ]
-    return frozenset(re.findall(r"[a-z_]+:[\w:]+", "\n".join(texts)))
+    words = re.findall(r"[a-z_]+:[\w:]+", "\n".join(texts))
+    # A gauge is asked for by a pattern of all its spellings.
+    patterns = re.findall(r'__name__=~\\?"\(([^)]+)\)(\w+)', "\n".join(texts))
+    spelled = [
+        prefix + name for prefixes, name in patterns for prefix in prefixes.split("|")
+    ]
+    return frozenset((*words, *spelled))
 
 
 def _kept(name: str) -> bool:

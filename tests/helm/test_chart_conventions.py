@@ -89,7 +89,7 @@ def test_null_leaves_any_value_out(base: dict[str, Any]) -> None:
 
 def test_null_is_refused_where_there_is_no_empty_value() -> None:
     """By the name of the value, as Helm removes it before the schema sees it."""
-    assert {("exporter", "port"), ("tap", "tls"), ("image", "pullPolicy")} < REQUIRED
+    assert {("exporter", "port"), ("tap", "port"), ("image", "pullPolicy")} < REQUIRED
     for path in REQUIRED:
         missing = f"missing propert.*'{path[-1]}'"
         assert re.search(missing, refusal(nested(path, None))), path

@@ -308,8 +308,6 @@ EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 #: Flags with files that a Secret would bring.
 FROM_SECRETS = (
     "--web.config.file=",
-    "--tap.cert-file=",
-    "--tap.key-file=",
     "--push.bearer-token-file=",
 )
 _ONE = {"limits": {"cpu": "1", "memory": "1Gi"}}

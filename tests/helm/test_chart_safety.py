@@ -110,7 +110,6 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "port": 8080,
         "upstream": "http://127.0.0.1:8001",
         "drainTimeout": "1m",
-        "tls": {"existingSecret": "certificate"},
     }
     container, volumes = named_templates(
         {**IMAGE, "tap": tap, "push": {"existingSecret": "gateway"}}
@@ -119,8 +118,6 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "--tap.listen-address=:8080",
         "--tap.upstream=http://127.0.0.1:8001",
         "--tap.drain-timeout=1m",
-        "--tap.cert-file=/etc/vllm-specdec-exporter/tap/tls.crt",
-        "--tap.key-file=/etc/vllm-specdec-exporter/tap/tls.key",
         "--push.bearer-token-file=/etc/vllm-specdec-exporter/push/token",
     ]
     assert container["ports"][1] == {
@@ -130,12 +127,9 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
     }
     folder = "/etc/vllm-specdec-exporter"
     assert container["volumeMounts"] == [
-        {"name": "specdec-tap-tls", "mountPath": f"{folder}/tap", "readOnly": True},
         {"name": "specdec-push", "mountPath": f"{folder}/push", "readOnly": True},
     ]
-    certificate = {"secretName": "certificate", "optional": True}
     assert volumes == [
-        {"name": "specdec-tap-tls", "secret": certificate},
         {"name": "specdec-push", "secret": {"secretName": "gateway", "optional": True}},
     ]
 

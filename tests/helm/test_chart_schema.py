@@ -113,10 +113,9 @@ ELSEWHERE = tuple(
 )
 
 NO_SERVERS = (
-    "vllm:8000",
     "dns:vllm",
     "http://a b",
-    "dns+vllm:8000",
+    "vllm",
     "unix:run/vllm.sock",
     "http://a#b",
     "dnssrv+http://x:80",
@@ -155,6 +154,8 @@ _SERVERS = jsonschema.Draft7Validator(
         "http://a?b=c",
         "unix:/run/vllm.sock:/metrics",
         "dns+http://vllm:8000",
+        "vllm:8000",
+        "dns+vllm:8000/own/metrics",
     ],
 )
 def test_what_the_exporter_takes_as_a_server_is_taken(url: str) -> None:

@@ -18,13 +18,18 @@ from aiohttp import web
 
 from faults.rig import connect, get
 from support.certificates import Authority, server_side
+from support.closing import turns
 from support.exporter import NO_SERVER, request, running_exporter
 from support.ports import free_port
 from support.programs import eventually
 from tap import ends
 from vllm_specdec_exporter.listener import connection_limits as module
 from vllm_specdec_exporter.listener import sockets
-from vllm_specdec_exporter.listener.connection_limits import ConnectionLimiter, peer_key
+from vllm_specdec_exporter.listener.connection_limits import (
+    Connection,
+    ConnectionLimiter,
+)
+from vllm_specdec_exporter.listener.peers import Turns, peer_key
 from vllm_specdec_exporter.listener.sockets import Listener
 
 TOKEN = "a-token-for-tests"
@@ -73,13 +78,14 @@ def port_of(listener: Listener) -> int:
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: web.Application, *tls: Any
+    app: web.Application, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
     """Serve an application behind a limiter; yield that and the port."""
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(app)
     listener = await Listener.open("127.0.0.1", 0)
-    listener.serve(limiter.accept, *tls)
+    limiter.context = tls
+    listener.serve(limiter.accept)
     yield limiter, port_of(listener)
     listener.close()
     await runner.cleanup()
@@ -200,7 +206,7 @@ async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """They count as connections from the beginning, and have a deadline; a complete one
     is served.
     """
-    monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 1.0)
+    monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 1.0)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(module, "SHARE_OF_ONE_PEER", 1.0)
     authority = Authority(tmp_path, "authority")
@@ -231,7 +237,7 @@ async def test_reading_ahead_is_limited(
     monkeypatch.setattr(module, "MAX_HEAD", 100)
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(web.Application())
-    connection = limiter.accept(Mock(spec=socket.socket), "192.0.2.7")
+    connection = Connection(limiter, "192.0.2.7")
     transport = Mock(spec=asyncio.Transport, **{"get_extra_info.return_value": None})
     connection.connection_made(transport)
     # An answer counts as received when the client has it, not when it is buffered.
@@ -256,8 +262,10 @@ async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     accepted = [Mock(spec=socket.socket) for _ in range(40)]
     for each in accepted:
         limiter.accept(each, "192.0.2.7")
-    assert [each.shutdown.called for each in accepted] == [True] * 35 + [False] * 5
     assert len(limiter.connections) == 5
+    await turns(2)
+    assert [each.close.called for each in accepted] == [True] * 35 + [False] * 5
+    limiter.retire(at_once=True)
     await runner.cleanup()
 
 
@@ -283,39 +291,16 @@ async def test_the_wildcard_of_ipv6_is_both_families() -> None:
     assert hosts == ["0.0.0.0", "[::]"]
 
 
-class _Protocol(asyncio.Protocol):
-    """Greets its client, and tells when it has ended."""
-
-    has_ended = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.write(b"hello")
-        transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.has_ended = True
-
-
-@pytest.mark.parametrize("broken", ["accept", "task"])
 async def test_an_error_ends_one_connection_and_not_the_listener(
-    broken: str, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whether no protocol can be made, or no task: it is logged, and the next client is
-    served.
-    """
-    protocols = []
+    """It is logged, and the next client is served."""
 
-    def accept(*_: object) -> _Protocol:
-        if broken == "accept" and not caplog.records:
-            raise RuntimeError("no protocol")
-        protocols.append(_Protocol())
-        return protocols[-1]
-
-    def task_factory(loop: Any, coroutine: Any, **options: Any) -> Any:
-        is_handshake = coroutine.__name__ == "_connect"
-        if broken == "task" and is_handshake and not caplog.records:
-            raise RuntimeError("no task")
-        return asyncio.Task(coroutine, loop=loop, **options)
+    def accept(connection: socket.socket, _peer: str) -> None:
+        if not caplog.records:
+            raise RuntimeError("no connection")
+        connection.sendall(b"hello")
+        connection.close()
 
     async def answer() -> bytes:
         client = await ends.connect(port_of(listener))
@@ -324,42 +309,75 @@ async def test_an_error_ends_one_connection_and_not_the_listener(
         return read
 
     listener = await Listener.open("127.0.0.1", 0)
-    asyncio.get_running_loop().set_task_factory(task_factory)
     listener.serve(accept)
     try:
         assert [await answer(), await answer()] == [b"", b"hello"]
     finally:
         listener.close()
-    assert all(protocol.has_ended for protocol in protocols)
     (record,) = caplog.records
     assert record.getMessage() == "cannot serve a connection"
 
 
-class _OutOfDescriptors(socket.socket):
-    """A listening socket with one descriptor left."""
+async def test_a_connection_that_cannot_begin(caplog: pytest.LogCaptureFixture) -> None:
+    """It takes no place any more, and is logged."""
+    limiter = ConnectionLimiter()
+    runner = await limiter.set_up(web.Application())
+    accepted = Mock(spec=socket.socket, type=socket.SOCK_DGRAM)
+    limiter.accept(accepted, "192.0.2.7")
+    await ends.eventually(lambda: not limiter.connections)
+    assert accepted.close.called
+    (record,) = caplog.records
+    assert record.getMessage() == "cannot serve a connection"
+    await runner.cleanup()
 
-    is_out = False
+
+class _OutOfDescriptors(socket.socket):
+    """A listening socket that lacks a descriptor once."""
+
+    accepted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        if self.is_out:
+        self.accepted += 1
+        if self.accepted == 2:
             raise OSError(errno.EMFILE, "Too many open files")
-        accepted = super().accept()
-        self.is_out = True
-        return accepted
+        return super().accept()
 
 
-async def test_those_that_wait_are_served_without_descriptors(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_lack_of_descriptors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Accepted connections hold descriptors themselves: served, they give them back."""
-    # Whoever waits for the next attempt fails the test.
-    monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 3600.0)
+    """What is accepted is served, and the rest a little later; one line is logged."""
+    monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 0.05)
     listener = await Listener.open("127.0.0.1", 0)
     listener._sockets = [
         _OutOfDescriptors(fileno=bound.detach()) for bound in listener._sockets
     ]
-    served = asyncio.Event()
-    listener.serve(lambda *_: served.set())
-    with socket.create_connection(("127.0.0.1", port_of(listener))):
-        await asyncio.wait_for(served.wait(), 10)
+    served = []
+    listener.serve(lambda connection, _: served.append(connection))
+    with (
+        socket.create_connection(("127.0.0.1", port_of(listener))),
+        socket.create_connection(("127.0.0.1", port_of(listener))),
+    ):
+        await ends.eventually(lambda: len(served) == 2)
     listener.close()
+    for connection in served:
+        connection.close()
+    (record,) = caplog.records
+    assert record.getMessage() == "cannot accept connections"
+
+
+async def test_addresses_take_turns() -> None:
+    """One that waits many times delays another by one turn; one that leaves, nobody."""
+    locks = Turns()
+    order = []
+
+    async def wait(peer: str) -> None:
+        async with locks.take(peer):
+            order.append(peer)
+            await asyncio.sleep(0)
+
+    waiting = [asyncio.create_task(wait(peer)) for peer in ("a", *"aaaaa", "b", "c")]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert "".join(order) == "abcaaaa"

@@ -198,7 +198,6 @@ def test_what_the_shortest_commands_import() -> None:
 LATE = (
     "bcrypt",
     "difflib",
-    "httptools",
     "jinja2",
     "markupsafe",
     "yaml",

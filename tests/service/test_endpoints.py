@@ -38,6 +38,7 @@ from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY
 from vllm_specdec_exporter.serve.endpoints import make_handler
+from vllm_specdec_exporter.serve.texts import Texts
 
 
 @pytest.fixture(scope="module")
@@ -403,7 +404,9 @@ async def scraped(
     async def write(piece: bytes) -> None:
         written.append(piece)
 
-    response = await make_handler(lambda: result, process_metrics=True)(request)
+    response = await make_handler(lambda: result, Texts(), process_metrics=True)(
+        request
+    )
     response.write = write
     await response.prepare(request)
     await response.write_eof()

@@ -7,6 +7,7 @@ import pytest
 
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.serve.poll_turns import polled_together
 from vllm_specdec_exporter.settings.configuration import load
 
 SERVERS = "vllm: {url: [http://127.0.0.1:1, http://127.0.0.1:2]}\n"
@@ -76,3 +77,14 @@ async def test_health(tmp_path: Path) -> None:
     assert not exporter.healthy()
     await exporter.stop()
     assert exporter.healthy()
+
+
+@pytest.mark.parametrize(
+    ("servers", "interval", "together"),
+    [(1, 5.0, 1), (4, 2.0, 1), (100, 15.0, 2), (100, 5.0, 8), (1000, 5.0, 8)],
+)
+def test_few_servers_are_polled_one_by_one_and_many_in_groups(
+    servers: int, interval: float, together: int
+) -> None:
+    """A group comes into warm caches, and is too small to keep a scrape waiting."""
+    assert polled_together(servers, interval) == together

@@ -200,11 +200,10 @@ async def tapping(
     url: str,
     *,
     drain: float = 0.0,
-    listen: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Relay]:
-    """Run a tap before the server at `url`, with TLS towards clients and server;
-    nothing of it is left.
+    """Run a tap before the server at `url`, with TLS towards the server; nothing of it
+    is left.
     """
     listener = await Listener.open(HOST, 0)
     port = int(listener.addresses[0].rpartition(":")[2])
@@ -218,7 +217,7 @@ async def tapping(
     tap._tls = trusted if trust is not None else None
     relay = Relay(tap, listener)
     tap.use(Classification(), relay.observed.append)
-    listener.serve(lambda *_: tap.accept(), listen)
+    listener.serve(tap.accept)
     # Only tasks of the tap count at the end: tests have others.
     tasks = asyncio.all_tasks()
     try:

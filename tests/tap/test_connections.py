@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import ssl
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -446,10 +447,10 @@ async def _waits_then_arrives(sender: End, reader: End, data: bytes) -> None:
 
 @pytest.fixture
 def tls(tmp_path: Path) -> dict[str, ssl.SSLContext]:
-    """TLS of the tap: towards clients, and towards the server."""
+    """TLS of the server, and of the tap towards it."""
     authority = Authority(tmp_path, "authority")
     trust = ssl.create_default_context(cafile=str(authority.file))
-    return {"listen": server_side(authority.issue(HOST)), "trust": trust}
+    return {"server": server_side(authority.issue(HOST)), "trust": trust}
 
 
 @pytest.mark.parametrize("over_tls", [False, True])
@@ -461,10 +462,10 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
     """
     secure = tls if over_tls else {}
     async with (
-        serving(tls=secure.get("listen")) as upstream,
-        tapping(upstream.url, **secure) as relay,
+        serving(tls=secure.get("server")) as upstream,
+        tapping(upstream.url, trust=secure.get("trust")) as relay,
     ):
-        client = await connect(relay.port, secure.get("trust"))
+        client = await connect(relay.port)
         server = await reaches(client, upstream, _UPLOAD_HEAD)
         await _waits_then_arrives(
             client, server, hashlib.shake_128(b"upload").digest(UPLOAD)
@@ -524,6 +525,9 @@ class _Lost(asyncio.Transport):
 
     aborted = False
 
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        """None is needed."""
+
     def abort(self) -> None:
         self.aborted = True
 
@@ -532,7 +536,7 @@ def test_a_connection_that_is_lost_already_is_reset_without_an_error() -> None:
     """An error here would leave the client's request under way until the end of the
     drain.
     """
-    end = module.RelayEnd()
+    end = module.RelayEnd(Mock(), Mock())
     transport = _Lost()
     end.connection_made(transport)
     end.end(ConnectionResetError())

@@ -230,6 +230,52 @@ def test_text_of_an_api_without_records_is_unobserved(path: str) -> None:
     assert watched.unobserved == {"route": 1}
 
 
+def _responses_stream(**last: object) -> bytes:
+    """A stream of `/v1/responses`, of which the last event has further fields."""
+    usage = {"input_tokens": 4, "output_tokens": 9, "total_tokens": 13}
+    started = {"id": "resp_1", "model": MODEL, "status": "in_progress", "error": None}
+    documents = [
+        {"type": "response.created", "response": {**started, "usage": None}},
+        {"type": "response.output_text.delta", "delta": "Hi"},
+        {
+            "type": "response.completed",
+            "response": {**started, "status": "completed", "usage": usage},
+            **last,
+        },
+    ]
+    named = (
+        f"event: {document['type']}\n".encode() + text
+        for document, text in zip(documents, events(documents), strict=True)
+    )
+    return streamed(named)
+
+
+_RESPONSES = request({"model": "x", "input": "x", "temperature": 0.3}, "/v1/responses")
+
+
+def test_the_record_of_a_llamacpp_stream_of_responses_is_read() -> None:
+    """Model and usage lie within the response there, the record beside it."""
+    timings = {"predicted_n": 9, "draft_n": 12, "draft_n_accepted": 6}
+    watched = observe(([_RESPONSES], [_responses_stream(timings=timings)]))
+    (observation,) = watched.observed
+    assert watched.unobserved == {}
+    assert observation.model_name == MODEL
+    assert observation.completion_tokens == 9
+    assert observation.request_type == "responses"
+    assert observation.temperature == 0.3
+    assert observation.state is RecordState.SUMMARY
+    record = observation.record
+    assert (record.draft_tokens, record.accepted_tokens) == (12, 6)
+
+
+def test_a_stream_of_responses_without_a_record_is_no_request_without_one() -> None:
+    """Of vLLM's, none has a record, so none is missing."""
+    for last in ({}, {"timings": {"predicted_n": 9}}):
+        watched = observe(([_RESPONSES], [_responses_stream(**last)]))
+        assert watched.observed == []
+        assert watched.unobserved == {"route": 1}
+
+
 #: By the reason, requests and responses that are not observed.
 _UNOBSERVED = {
     "refused": {

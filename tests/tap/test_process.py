@@ -1,13 +1,10 @@
 """The exporter with a tap as a process: settings, signals, reloads and metrics."""
 
-import shutil
 import signal
-import ssl
 from pathlib import Path
 
 import pytest
 
-from support.certificates import Authority
 from support.commands import run_here
 from support.programs import COMMAND
 from tap.ends import HOST, connect, passes, serving
@@ -72,48 +69,17 @@ async def test_a_file_of_which_nothing_can_be_used() -> None:
             await client.close()
 
 
-async def test_certificates_that_cannot_be_used_do_not_end_it(tmp_path: Path) -> None:
-    """The process stands by, and relays over TLS once they can be used."""
-    authority = Authority(tmp_path, "authority")
-    cert = tmp_path / "tls.crt"
-    key = tmp_path / "tls.key"
-    cert.write_text("nothing")
-    key.write_text("nothing")
-    flags = (_WAIT, f"--tap.cert-file={cert}", f"--tap.key-file={key}")
-    async with (
-        serving() as upstream,
-        process(*flags, upstream=upstream.url, listens=False) as running,
-    ):
-        await running.says("standing by")
-        assert "--tap.cert-file" in running.exporter.log()
-        for source, target in zip(authority.issue(HOST), (cert, key), strict=True):
-            shutil.copy(source, target)
-        running.exporter.send(signal.SIGHUP)
-        await running.says("tap listening")
-        client = await connect(
-            running.port, ssl.create_default_context(cafile=str(authority.file))
-        )
-        await client.send(request(chat_request(stream=True)))
-        server = await upstream.connection()
-        await server.read_head()
-        assert await server.read(3) == b'{"m'
-        await client.close()
-
-
 def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(
     tmp_path: Path,
 ) -> None:
     """Before the sidecar is rolled out, not after."""
     file = tmp_path / "file.pem"
     file.write_text("nothing")
-    for flags in (
-        [f"--tap.cert-file={file}", f"--tap.key-file={file}"],
-        ["--tap.upstream=https://vllm:8000", f"--vllm.ca-file={file}"],
-    ):
-        outcome = run_here("--config.check", f"--tap.listen-address={HOST}:0", *flags)
-        (line,) = outcome.err.splitlines()
-        assert outcome.code == 2, flags
-        assert str(file) in line, flags
+    flags = ("--tap.upstream=https://vllm:8000", f"--vllm.ca-file={file}")
+    outcome = run_here("--config.check", f"--tap.listen-address={HOST}:0", *flags)
+    (line,) = outcome.err.splitlines()
+    assert outcome.code == 2
+    assert str(file) in line
 
 
 # --- its end

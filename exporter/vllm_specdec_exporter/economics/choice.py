@@ -104,11 +104,13 @@ class TriedK(Struct, frozen=True):
         """Whether it was slower than the present K."""
         return self.speed.is_below(1)
 
-    @property
-    def error(self) -> float:
-        """Standard error of the logarithm of its speed."""
+    def error(self, *, below: bool) -> float:
+        """Return the standard error of the logarithm of its speed towards one end:
+        contexts that differ move one end alone.
+        """
         low, high = self.speed.ends
-        return math.log(high / low) / (2 * Z)
+        reach = self.speed.value / low if below else high / self.speed.value
+        return math.log(reach) / Z
 
 
 _NO_DRAFTS = CandidateK(
@@ -185,16 +187,18 @@ class Choice(Struct, frozen=True):
         if option.speedup <= 0 or rival.speedup <= 0:
             return option.speedup > rival.speedup
         gain = math.log(option.speedup / rival.speedup)
-        error = math.hypot(self._error_of(option), self._error_of(rival))
+        error = math.hypot(
+            self._error_of(option, below=True), self._error_of(rival, below=False)
+        )
         return gain > min(self.sureness, Z) * error
 
-    def _error_of(self, option: CandidateK) -> float:
-        """Return the standard error of the logarithm of a speedup over the present
-        one.
+    def _error_of(self, option: CandidateK, *, below: bool) -> float:
+        """Return the standard error of the logarithm of a speedup over the present one,
+        towards its lower end or its upper one.
         """
         for tried in self.tried:
             if tried.num_speculative_tokens == option.num_speculative_tokens:
-                return tried.error
+                return tried.error(below=below)
         if option.num_speculative_tokens == self.drafted:
             return 0.0
         reach = math.log(option.length_high / option.length_low) / 2

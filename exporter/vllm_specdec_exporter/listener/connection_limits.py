@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
+import logging
 import socket
+import ssl
 from collections.abc import Iterable
 from typing import TypeGuard
 
@@ -18,15 +19,19 @@ from aiohttp import web, web_response
 from aiohttp.streams import StreamReader
 from aiohttp.typedefs import Handler
 
+from ..runtime import logs
+from .peers import Turns
+
 #: Limit of connections, from `accept` on, and so of requests: each is processed alone
-#: on its connection. With 1 MiB for the largest answer that is not received, and 0.3
-#: MiB that asyncio takes for TLS, all of them fit into the memory limit of the chart. A
-#: new one closes the longest idle one (at the limit of its address: of that address);
-#: if a request is processed on each, the new one is refused.
+#: on its connection. With 0.3 MiB that asyncio takes for TLS, all of them fit into the
+#: memory limit of the chart. A new one closes the longest idle one (at the limit of its
+#: address: of that address); if a request is processed on each, the new one is refused.
 MAX_CONNECTIONS = 64
 #: Part of them that one client address (in IPv6: one /64 network) may use: beside four
 #: others, one is served.
 SHARE_OF_ONE_PEER = 0.2
+#: Deadline of a TLS handshake, in seconds: as long as for the head of a request.
+HANDSHAKE_SECONDS = 10.0
 #: Deadline for the head of a request, from its first byte or that of the connection, in
 #: seconds: the default timeout of a scrape.
 REQUEST_SECONDS = 10.0
@@ -39,6 +44,9 @@ _READ = memoryview(bytearray(8 * 1024))
 IDLE_SECONDS = 330.0
 #: Deadline for a client to receive a response, in seconds: three scrape timeouts.
 RESPONSE_SECONDS = 30.0
+#: Bytes that the operating system buffers of a response; Linux takes twice as many. By
+#: default it would be 4 MiB, which count as memory of the container.
+_SEND_BUFFER = 128 * 1024
 #: Paths of Kubernetes' probes, which are answered before all other requests.
 PROBES = frozenset({"/-/healthy", "/-/ready"})
 #: Longest wait for open connections at the end of the process, in seconds.
@@ -52,41 +60,37 @@ class Connection(asyncio.BufferedProtocol):
     Otherwise a client could send requests without reading the answers.
     """
 
-    def __init__(
-        self, limiter: ConnectionLimiter, peer: str, accepted: socket.socket
-    ) -> None:
+    def __init__(self, limiter: ConnectionLimiter, peer: str) -> None:
         self.peer = peer
         self.transport: asyncio.Transport | None = None
+        #: Begins the connection.
+        self.beginning: asyncio.Task[object] | None = None
         # whether a response is made, also if the client has disconnected
         self.is_processing = False
         self.is_asked = False  # whether a request is processed, or its response is sent
         self.is_retired = False  # whether it ends with its next response
         self._limiter = limiter
-        self._socket = accepted
-        assert limiter.server is not None
-        self._inner = limiter.server()
+        self._inner: web.RequestHandler
         self._deadline: asyncio.TimerHandle | None = None
         self._ahead = b""  # received, and not passed on yet
         self._received = 0  # bytes since the last request was answered
         self._body: StreamReader | None = None  # that of the last request
-        self.pause_writing = self._inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = self._inner.resume_writing  # type: ignore[method-assign]
 
     def abort(self) -> None:
         """End the connection at once, also within its handshake."""
         if self.transport is not None:
             self.transport.abort()
-            return
-        with contextlib.suppress(OSError):  # the client has disconnected
-            self._socket.shutdown(socket.SHUT_RDWR)
+        elif self.beginning is not None:
+            self.beginning.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve the connection, unless it was dropped within its handshake."""
+        """Serve the connection."""
         assert isinstance(transport, asyncio.Transport)
+        assert self._limiter.server is not None
         self.transport = transport
-        if self not in self._limiter.connections:
-            transport.abort()
-            return
+        self._inner = self._limiter.server()
+        self.pause_writing = self._inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = self._inner.resume_writing  # type: ignore[method-assign]
         self._inner.connection_made(transport)
         # With an empty write buffer, a response has been received by the operating
         # system.
@@ -178,19 +182,27 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class ConnectionLimiter:
-    """Limits connections. `accept` is for a `Listener`."""
+    """Limits connections. `accept` is for a `Listener`, after `set_up`.
+
+    Attributes:
+        context: the TLS context of connections from now on; ``None`` for plain ones.
+    """
 
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # the longest idle one first
-        self._turn = asyncio.Lock()
-        # that of `set_up`, which comes before `accept`
+        self.context: ssl.SSLContext | None = None
         self.server: web.Server | None = None
+        # A connection takes 0.7 ms of processor time, a request perhaps more. Those
+        # that arrive together would block the loop, and so the tap, for all of it.
+        self._beginning = Turns()
+        self._turn = Turns()
 
     async def set_up(self, app: web.Application) -> web.AppRunner:
         """Return a runner of `app` with these limits, set up."""
         # Not the versions of Python and aiohttp.
         vars(web_response)["SERVER_SOFTWARE"] = "vllm-specdec-exporter"
         app.middlewares.insert(0, self._process)
+        app.on_shutdown.append(self._end)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -203,10 +215,8 @@ class ConnectionLimiter:
         self.server = runner.server
         return runner
 
-    def accept(self, accepted: socket.socket, peer: str) -> Connection | None:
-        """Return the protocol of a connection that was just accepted, ``None`` to
-        refuse it.
-        """
+    def accept(self, accepted: socket.socket, peer: str) -> None:
+        """Serve a connection that was just accepted, or refuse it."""
         of_peer = [each for each in self.connections if each.peer == peer]
         candidates: Iterable[Connection] = ()
         if len(of_peer) >= MAX_CONNECTIONS * SHARE_OF_ONE_PEER:
@@ -217,11 +227,39 @@ class ConnectionLimiter:
             idle = (each for each in candidates if not each.is_processing)
             longest_idle = next(idle, None)
             if longest_idle is None:
-                return None
+                accepted.close()
+                return
             self.drop(longest_idle)
-        connection = Connection(self, peer, accepted)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        connection = Connection(self, peer)
+        task = asyncio.create_task(self._begin(connection, accepted), name="connection")
+        connection.beginning = task
         self.connections[connection] = None
-        return connection
+
+        def end(task: asyncio.Task[None]) -> None:
+            if connection.transport is None:  # it has not begun, and never will
+                accepted.close()
+                self.forget(connection)
+            error = None if task.cancelled() else task.exception()
+            # A failed handshake is the client's problem.
+            if error is not None and not isinstance(error, OSError):
+                logs.log_seldom(
+                    logging.ERROR,
+                    "cannot serve a connection",
+                    error=f"{type(error).__name__}: {error}",
+                )
+
+        task.add_done_callback(end)
+
+    async def _begin(self, connection: Connection, accepted: socket.socket) -> None:
+        async with self._beginning.take(connection.peer):
+            await asyncio.sleep(0)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection,
+            accepted,
+            ssl=self.context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if self.context else None,
+        )
 
     def drop(self, connection: Connection) -> None:
         """End a connection, also within its handshake, and give its place free."""
@@ -236,6 +274,9 @@ class ConnectionLimiter:
             connection.is_retired = True
             if at_once and not connection.is_asked:
                 self.drop(connection)
+
+    async def _end(self, _app: web.Application) -> None:
+        self.retire(at_once=True)
 
     def forget(self, connection: Connection) -> None:
         """Give the place of a connection free."""
@@ -260,11 +301,8 @@ class ConnectionLimiter:
         assert isinstance(connection, Connection)
 
         async def in_turn(request: web.Request) -> web.StreamResponse:
-            # One starts in an iteration of the event loop. Otherwise requests that
-            # arrive together would block it, and so the tap, for the time of all of
-            # them.
             if request.path not in PROBES:
-                async with self._turn:
+                async with self._turn.take(connection.peer):
                     await asyncio.sleep(0)
             return await handler(request)
 
@@ -274,16 +312,3 @@ class ConnectionLimiter:
 def is_open(transport: asyncio.Transport | None) -> TypeGuard[asyncio.Transport]:
     """Return whether a connection is established and not being closed."""
     return transport is not None and not transport.is_closing()
-
-
-def peer_key(address: str) -> str:
-    """Return the key of a client for limits: its IPv4 address, or its /64 network in
-    IPv6.
-    """
-    with contextlib.suppress(ValueError):
-        ip = ipaddress.ip_address(address)
-        ip = getattr(ip, "ipv4_mapped", None) or ip
-        if ip.version == 4:
-            return str(ip)
-        return str(ipaddress.ip_network((int(ip), 64), strict=False))
-    return address

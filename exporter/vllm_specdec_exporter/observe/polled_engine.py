@@ -121,11 +121,17 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return self.state.context_tokens
         return self._life.mean_context
 
+    @property
+    def _awaits_context(self) -> bool:
+        """Whether the context is not known yet, and will be."""
+        return self.context_tokens is None and self._life.counts_context
+
     @cached_property
     def trials(self) -> Trials:
         """The K that it really ran, with the newest interval."""
         samples = self.state.history.samples
-        if len(samples) < 2:
+        # Requests of an unknown context are comparable with no others.
+        if len(samples) < 2 or self._awaits_context:
             return self.state.trials
         previous, newest = samples[-2:]
         return self.state.trials.add(
@@ -173,8 +179,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             or profile.target.per_context_token > 0
             or profile.draft.per_context_token > 0
         )
-        unknown = self.context_tokens is None and self._life.counts_context
-        if depends_on_context and unknown:
+        if depends_on_context and self._awaits_context:
             return message("unadvisable.context_unknown")
         awaited = self._awaited_k
         if awaited is not None:

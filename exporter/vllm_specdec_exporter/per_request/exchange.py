@@ -19,7 +19,7 @@ from .openai_api import (
     read_request,
     read_response,
 )
-from .routes import route_of
+from .routes import lacks_record, route_of
 
 #: Limit of the buffered bytes of a request or a response: a context of a million tokens
 #: has about 4 MB of text. Larger ones are not observed.
@@ -205,6 +205,8 @@ class Exchange:
         self, path: str, headers: Mapping[str, str], classification: Classification
     ) -> None:
         self._path = path
+        #: Whether it is of an API whose responses have a record in few streams only.
+        self._seldom_has_record = lacks_record("POST", path)
         self._headers = headers
         self._classification = classification
         self._request_body = bytearray()
@@ -285,6 +287,8 @@ class Exchange:
         elif media_type == "text/event-stream":
             self._events = EventSplitter(MAX_EVENT)
             self.streams = True
+        elif self._seldom_has_record:
+            self.give_up("route")
         elif not media_type.endswith("json"):
             self.give_up("malformed")
 
@@ -339,6 +343,9 @@ class Exchange:
                 self.give_up("malformed")
             if self._response.failed:
                 self.give_up("refused")
+        has_record = self._response.record is not None or self._response.malformed
+        if self._seldom_has_record and not has_record:
+            self.give_up("route")
         if self.unobserved or self._request is None:
             return None
         response = self._response

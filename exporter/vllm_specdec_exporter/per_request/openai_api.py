@@ -128,6 +128,19 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: msgspec.Raw = _NULL
 
 
+class _Tokens(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class _Inner(msgspec.Struct):
+    """The response within an event of a streamed `/v1/responses`."""
+
+    model: str | None = None
+    usage: _Tokens | None = None
+    error: msgspec.Raw = _NULL
+
+
 class _Metrics(msgspec.Struct):
     speculative_decoding: msgspec.Raw = _NULL
 
@@ -152,10 +165,12 @@ class _Document(_Part):
     request_id: str | None = None
     model: str | None = None
     tokens_predicted: int | None = None
+    response: msgspec.Raw = _NULL
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _PART = msgspec.json.Decoder(_Part)
+_INNER = msgspec.json.Decoder(_Inner)
 _VLLM_RECORD = msgspec.json.Decoder(VllmRecord)
 _CHOICES = msgspec.json.Decoder(list[_Choice] | None)
 _DELTA = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -192,7 +207,8 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         document = _DOCUMENT.decode(body)
     except UNREADABLE as error:
         raise UnreadableError("not the JSON of a response") from error
-    usage = document.usage or _Usage()
+    inner = _inner_response(document.response)
+    usage = document.usage or _usage_of(inner)
     metrics = document.metrics or _Metrics()
     record, malformed = _vllm_record(metrics.speculative_decoding)
     if record is None and not malformed:
@@ -208,14 +224,14 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         request_id = ""
     return ResponseFields(
         request_id=request_id,
-        model_name=document.model or "",
+        model_name=document.model or inner.model or "",
         tokens=tokens,
         only_role=tokens and _have_only_role(document.choices),
         prompt_tokens=_count(usage.prompt_tokens),
-        completion_tokens=_count(_completion_tokens(document)),
+        completion_tokens=_count(_completion_tokens(document, usage)),
         record=record,
         malformed=malformed,
-        failed=not _is_null(document.error),
+        failed=not (_is_null(document.error) and _is_null(inner.error)),
     )
 
 
@@ -250,9 +266,22 @@ def _vllm_record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
         return None, True
 
 
-def _completion_tokens(document: _Document) -> int | None:
-    if document.usage is not None:
-        return document.usage.completion_tokens
+def _inner_response(raw: msgspec.Raw) -> _Inner:
+    """Return the response in an event; an empty one where the field is another's."""
+    try:
+        return _INNER.decode(raw)
+    except UNREADABLE:
+        return _Inner()
+
+
+def _usage_of(inner: _Inner) -> _Usage:
+    tokens = inner.usage or _Tokens()
+    return _Usage(tokens.input_tokens, tokens.output_tokens)
+
+
+def _completion_tokens(document: _Document, usage: _Usage) -> int | None:
+    if document.usage is not None or usage.completion_tokens is not None:
+        return usage.completion_tokens
     if _is_null(document.meta_info):
         return document.tokens_predicted
     return tokens_in(document.meta_info)

@@ -21,7 +21,8 @@ _OWN_ROUTES = {
     if engine.record is not None
     for path, kind in engine.record.routes.items()
 }
-#: Routes for text whose responses have no record: the ends of the paths.
+#: Routes for text whose responses have no record, except for the last event of
+#: llama.cpp's streams of the first: the ends of the paths.
 _WITHOUT_RECORD = ("/v1/responses", "/v1/messages")
 
 

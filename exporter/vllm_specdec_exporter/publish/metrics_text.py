@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 from functools import cached_property, lru_cache
 
 from prometheus_client.utils import floatToGoString
@@ -28,8 +28,9 @@ def metrics_text(
     With `names`, only the samples with these names. Labels are sorted by name, as
     prometheus_client does.
     """
-    carriers = _carriers(result)
-    for row in METRICS:
+    rows = [row for row in METRICS if not names or _sample_names(row) & set(names)]
+    carriers = _carriers(result, {row.scope for row in rows})
+    for row in rows:
         head = _head(row, open_metrics=open_metrics)
         block = list[str]()
         for labels, carrier in carriers[row.scope]:
@@ -51,6 +52,13 @@ def _head(row: Metric, *, open_metrics: bool) -> str:
         name = name.removesuffix("_total")
         text = text.replace('"', '\\"')
     return f"# HELP {name} {text}\n# TYPE {name} {row.kind}\n"
+
+
+def _sample_names(row: Metric) -> set[str]:
+    name = row.full_name
+    if row.kind is Kind.HISTOGRAM:
+        return {f"{name}_bucket", f"{name}_count", f"{name}_sum"}
+    return {name}
 
 
 def _samples(
@@ -141,9 +149,8 @@ def escape_label_value(value: str) -> str:
 _Carriers = defaultdict[MetricScope, list[tuple[_Labels, object]]]
 
 
-def _carriers(
-    result: ExporterResult,
-) -> _Carriers:
+def _carriers(result: ExporterResult, scopes: Set[MetricScope]) -> _Carriers:
+    """Return the objects of the scopes; a page of few names costs what those have."""
     carriers: _Carriers = defaultdict(list)
     carriers[MetricScope.EXPORTER].append((_Labels(), result))
     for target in result.targets:
@@ -151,11 +158,15 @@ def _carriers(
         if result.several_targets:
             target_labels = _Labels(("target", target.target))
         carriers[MetricScope.TARGET].append((target_labels, target))
+        if scopes.isdisjoint((MetricScope.ENGINE, MetricScope.WINDOW)):
+            continue
         for engine in target.engines:
             labels = target_labels.plus(
                 ("model_name", "engine"), (engine.model_name, engine.engine)
             )
             carriers[MetricScope.ENGINE].append((labels, engine))
+            if MetricScope.WINDOW not in scopes:
+                continue
             for window in engine.windows:
                 window_labels = labels.plus(("window",), (window.window,))
                 carriers[MetricScope.WINDOW].append((window_labels, window))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -23,76 +21,20 @@ from ..publish.metrics_text import metrics_text
 from ..runtime import logs
 from ..runtime.daemon_threads import in_daemon_thread
 from .exporter import Exporter
+from .texts import Texts, in_pieces
 
 if TYPE_CHECKING:
     from ..listener.web_config.middleware import WebConfigMiddleware
 
-T = TypeVar("T")
-#: zlib's `wbits` for gzip, and the level of Prometheus' own library.
-_GZIP = zlib.MAX_WBITS | 16
-_LEVEL = 6
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")  # a quality value (RFC 9110, 12.4.2)
+#: Bytes that are compressed without a pause for other tasks: a millisecond.
+_BLOCK = 64 * 1024
 #: Limit of the list of what a client accepts, in characters; Prometheus sends 300.
 _MAX_ACCEPT = 4096
-#: Longest time to encode metrics before other tasks run, in seconds.
-_SLICE_SECONDS = 0.0005
-
-
-class _Shared(Generic[T]):
-    """Encodes once for all requests that wait, and at most half of the time, whatever
-    is requested.
-
-    What a request gets was always encoded after it arrived.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[Hashable, asyncio.Task[T]] = {}
-        self._encoding = asyncio.Lock()
-        self._rests_until = 0.0
-
-    async def get(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
-        """Return what `encode` returns, which is the same for all requests with this
-        key.
-        """
-        task = self._waiting.get(key)
-        if task is None:
-            task = asyncio.create_task(self._encode(key, encode), name="encode")
-            self._waiting[key] = task
-        # A client that leaves must not cancel the others.
-        return await asyncio.shield(task)
-
-    async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
-        async with self._encoding:
-            await asyncio.sleep(self._rests_until - time.monotonic())
-            # Requests that have arrived until now share this one.
-            del self._waiting[key]
-            start = time.monotonic()
-            try:
-                return await encode()
-            finally:
-                end = time.monotonic()
-                self._rests_until = end + (end - start)
-
-
-class _InPieces(web.StreamResponse):
-    """A response whose body is sent in pieces, and is never in memory as one."""
-
-    def __init__(self, pieces: Sequence[bytes], headers: Mapping[str, str]) -> None:
-        super().__init__(headers=headers)
-        self._pieces = pieces
-        self.content_length = sum(map(len, pieces))
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Send the body, and end the response."""
-        if not self._must_be_empty_body:
-            for piece in self._pieces:
-                await self.write(piece)
-        self._pieces = ()  # aiohttp keeps the response for a while
-        await super().write_eof(data)
 
 
 def make_handler(
-    latest: Callable[[], ExporterResult], *, process_metrics: bool
+    latest: Callable[[], ExporterResult], texts: Texts, *, process_metrics: bool
 ) -> Handler:
     """Return the handler of `/metrics`, with those of this process if wanted; `latest`
     must not block.
@@ -103,7 +45,6 @@ def make_handler(
     if process_metrics:
         ProcessCollector(registry=of_process)
         PlatformCollector(registry=of_process)
-    shared = _Shared[list[bytes]]()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         names = frozenset(request.query.getall("name[]", ()))
@@ -126,8 +67,9 @@ def make_handler(
                 yield encode(of_process)
 
         key = (content_type, gzip, names)
-        pieces = await shared.get(key, lambda: _in_pieces(blocks(), gzip=gzip))
-        return _InPieces(pieces, headers)
+        return await texts.respond(
+            request, key, lambda: in_pieces(blocks(), gzip=gzip), headers
+        )
 
     return handler
 
@@ -151,24 +93,8 @@ def _accepts_gzip(request: web.Request) -> bool:
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
-async def _in_pieces(blocks: Iterator[bytes], *, gzip: bool) -> list[bytes]:
-    """Return the pieces of a text; a large one does not block other tasks."""
-    # Compressed piece by piece: a large text would block the loop for its whole length.
-    packer = zlib.compressobj(_LEVEL, wbits=_GZIP) if gzip else None
-    pieces: list[bytes] = []
-    start = time.monotonic()
-    for block in blocks:
-        pieces.append(packer.compress(block) if packer else block)
-        if time.monotonic() - start >= _SLICE_SECONDS:
-            await asyncio.sleep(0)
-            start = time.monotonic()
-    if packer:
-        pieces.append(packer.flush())
-    return pieces
-
-
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
-_SHARED: web.AppKey[_Shared[bytes]] = web.AppKey("shared")
+_TEXTS: web.AppKey[Texts] = web.AppKey("texts")
 #: Limit of requests that wait for the next reload, which they all share: one would do.
 _MAX_RELOADS = 4
 
@@ -188,11 +114,13 @@ def create_app(
     """
     app = web.Application()
     app[EXPORTER] = exporter
-    app[_SHARED] = _Shared()
+    app[_TEXTS] = Texts()
     if guard is not None:
         guard.attach(app)
     metrics = make_handler(
-        exporter.latest, process_metrics=exporter.config.process_metrics
+        exporter.latest,
+        app[_TEXTS],
+        process_metrics=exporter.config.process_metrics,
     )
     app.router.add_get("/", _page)
     app.router.add_get("/metrics", metrics)
@@ -217,7 +145,7 @@ async def _no_push(_request: web.Request) -> web.Response:
     return web.json_response({"error": error}, status=404)
 
 
-async def _page(request: web.Request) -> web.Response:
+async def _page(request: web.Request) -> web.StreamResponse:
     # Imported for the first request: most sidecars are never looked at. In a thread,
     # because Jinja2 takes 0.1 s and more, in which no scrape would be answered.
     await in_daemon_thread(import_module, "..publish.status_page", __package__)
@@ -226,25 +154,22 @@ async def _page(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
     query = status_page.parse_query(request.query, exporter.config.poll_interval)
 
-    async def render() -> bytes:
+    async def render() -> list[bytes]:
         latest = exporter.latest()
         hours = exporter.last_hours()
         # In a thread, so that the page of a large fleet does not hold up scrapes.
         page = await in_daemon_thread(
             lambda: status_page.render(latest, time.time(), query, hours)
         )
-        return page.encode()
+        return [page.encode()]
 
-    return web.Response(
-        body=await request.app[_SHARED].get(("/", query), render),
-        content_type="text/html",
-        charset="utf-8",
+    headers = {
+        "Content-Type": "text/html; charset=utf-8",
         # The page shows labels from the server, so it must not run or load anything.
-        headers={
-            "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
-            **_PAGE_HEADERS,
-        },
-    )
+        "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
+        **_PAGE_HEADERS,
+    }
+    return await request.app[_TEXTS].respond(request, ("/", query), render, headers)
 
 
 async def _healthy(request: web.Request) -> web.Response:
@@ -276,22 +201,19 @@ async def _reload(request: web.Request) -> web.Response:
     return web.Response(text="reloaded\n")
 
 
-async def _config(request: web.Request) -> web.Response:
+async def _config(request: web.Request) -> web.StreamResponse:
     import yaml  # half a megabyte that a sidecar without files does not need
 
     shown = request.app[EXPORTER].config.shown
 
-    async def dump() -> bytes:
-        return yaml.safe_dump(
+    async def dump() -> list[bytes]:
+        text: bytes = yaml.safe_dump(
             _nest(shown), sort_keys=False, allow_unicode=True, encoding="utf-8"
         )
+        return [text]
 
-    return web.Response(
-        body=await request.app[_SHARED].get("config", dump),
-        content_type="application/yaml",
-        charset="utf-8",
-        headers=_NOT_STORED,
-    )
+    headers = {"Content-Type": "application/yaml; charset=utf-8", **_NOT_STORED}
+    return await request.app[_TEXTS].respond(request, "config", dump, headers)
 
 
 def _nest(texts: Mapping[str, object]) -> dict[str, object]:
@@ -306,7 +228,7 @@ def _nest(texts: Mapping[str, object]) -> dict[str, object]:
     return document
 
 
-async def _snapshot(request: web.Request) -> web.Response:
+async def _snapshot(request: web.Request) -> web.StreamResponse:
     exporter = request.app[EXPORTER]
     windows = [window.name for window in exporter.config.settings.windows]
     try:
@@ -314,15 +236,15 @@ async def _snapshot(request: web.Request) -> web.Response:
     except snapshot.FilterError as error:
         return web.json_response({"error": str(error)}, status=400)
 
-    async def encode() -> bytes:
-        return snapshot.encode(exporter.latest(), selection)
+    gzip = _accepts_gzip(request)
+    headers = {"Content-Type": "application/json", **_NOT_STORED}
+    if gzip:
+        headers["Content-Encoding"] = "gzip"
 
-    key = ("snapshot", request.query_string)
-    response = web.Response(
-        body=await request.app[_SHARED].get(key, encode),
-        content_type="application/json",
-        headers=_NOT_STORED,
-    )
-    if _accepts_gzip(request):
-        response.enable_compression(web.ContentCoding.gzip)
-    return response
+    async def encode() -> list[bytes]:
+        text = snapshot.encode(exporter.latest(), selection)
+        blocks = (text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK))
+        return await in_pieces(blocks, gzip=gzip)
+
+    key = ("snapshot", gzip, request.query_string)
+    return await request.app[_TEXTS].respond(request, key, encode, headers)

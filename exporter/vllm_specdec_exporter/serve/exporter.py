@@ -26,7 +26,7 @@ from ..upstream.client import Upstream
 from ..upstream.discovery import Discovery
 from ..upstream.read_budget import ReadBudget
 from .kept_memory import KeptMemory
-from .poll_turns import PollTurns
+from .poll_turns import PollTurns, polled_together
 from .poller import Poller
 from .request_intake import RequestIntake
 from .shared_run import SharedRun
@@ -133,11 +133,13 @@ class Exporter:
         if self._epoch is None:
             self._epoch = time_now
         interval = self.config.poll_interval
+        together = polled_together(len(self._pollers), interval)
         for index, poller in enumerate(self._pollers):
             if poller in self._polling:
                 continue  # kept by a reload
+            first = index - index % together
             # Relative to a fixed time: otherwise reloads would move the polls together.
-            phase = self._epoch + index * interval / len(self._pollers)
+            phase = self._epoch + first * interval / len(self._pollers)
             passed = max(0, math.ceil((time_now - phase) / interval))
             self._polling[poller] = asyncio.create_task(
                 poller.run(phase + passed * interval), name=f"poll {poller.name}"

@@ -41,6 +41,7 @@ from ..settings.web_options import (
 )
 from .endpoints import make_handler
 from .tap import end_tap, make_tap
+from .texts import Texts
 
 if TYPE_CHECKING:
     import ssl
@@ -237,7 +238,8 @@ class _StandbyServer:
         address, tls = await in_daemon_thread(self._web_values)
         listener = await Listener.open(*address)
         try:
-            listener.serve(self._limiter.accept, tls)
+            self._limiter.context = tls
+            listener.serve(self._limiter.accept)
         except OSError:
             listener.close()
             raise
@@ -301,7 +303,9 @@ def _app() -> web.Application:
     It exposes nothing of the configuration, so it needs no authentication.
     """
     app = web.Application()
-    app.router.add_get("/metrics", make_handler(_result, process_metrics=False))
+    app.router.add_get(
+        "/metrics", make_handler(_result, Texts(), process_metrics=False)
+    )
     # Both probes succeed: a pod whose sidecar fails them gets no traffic, or is ended.
     app.router.add_get("/-/healthy", _standing_by)
     app.router.add_get("/-/ready", _standing_by)

@@ -34,7 +34,7 @@ from ..listener.web_config import load_web_config
 from ..measures.history import Window
 from ..observe.settings import Settings
 from ..per_request.grouping import RequestSettings
-from ..upstream.connection import UpstreamConfig, UpstreamTLS, client_tls
+from ..upstream.connection import UpstreamConfig, UpstreamTLS
 from ..upstream.discovery import MAX_SERVERS
 from .option_table import OPTIONS
 from .request_options import TapConfig, build_requests, build_tap
@@ -151,11 +151,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
 
 def _check_tap(tap: TapConfig | None, upstream: UpstreamConfig) -> None:
     """Raise ConfigError for certificates that the tap could not use."""
-    if tap is None:
-        return
-    if tap.cert_file:
-        client_tls(tap.cert_file, tap.key_file)
-    if tap.upstream.url.startswith("https:"):
+    if tap is not None and tap.upstream.url.startswith("https:"):
         UpstreamTLS(upstream)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..config.listen_address import format_address, loopback_hosts
-from ..config.options import ConfigError, check_both_or_neither
+from ..config.options import ConfigError
 from ..config.values import Target
 from ..per_request.grouping import Classification, RequestSettings, Temperatures
 from .option_table import OPTIONS
@@ -31,8 +31,6 @@ class TapConfig(Struct, frozen=True):
     #: The name to expect in its certificate instead of the address's host.
     server_name: str = ""
     drain_seconds: float = 25.0  # deadline of requests under way when the tap stops
-    cert_file: str = ""  # certificate for clients, PEM; empty for plain HTTP
-    key_file: str = ""  # its private key
 
 
 def build_tap(
@@ -44,7 +42,6 @@ def build_tap(
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
-    check_both_or_neither(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and (len(targets) > 1 or targets[0].discovery):
         raise ConfigError(
@@ -61,8 +58,6 @@ def build_tap(
         upstream=upstream or targets[0],
         server_name=values["vllm.server-name"] or "",
         drain_seconds=values["tap.drain-timeout"],
-        cert_file=values["tap.cert-file"] or "",
-        key_file=values["tap.key-file"] or "",
     )
 
 

@@ -1,9 +1,7 @@
-"""The HTTP client of a server. Every failure, also of aiohttp, is raised as a
-`PollError`.
+"""The HTTP client of a server. Every failure is raised as a `PollError`.
 
 The exchange has one deadline, and the body a size limit. The connection is kept: vLLM
-closes idle ones after five seconds, and aiohttp sends a request once more if it was
-closed.
+closes idle ones after five seconds, and then the request is sent once more.
 """
 
 import asyncio
@@ -13,42 +11,35 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
-import aiohttp
+from aiohappyeyeballs import start_connection
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import __version__
 from ..config.files import TokenError, read_token
+from ..config.listen_address import format_address
 from ..config.values import Target, secret_parameters
 from ..engines import Unrecognized, read, read_version
 from ..engines.reading import Reading
 from ..exposition.text import MalformedExposition
 from ..runtime.daemon_threads import SharedThreads
-from .connection import (
-    MAX_OVERHEAD,
-    CountedSocket,
-    NoResolver,
-    UpstreamConfig,
-    UpstreamTLS,
-    tls_cause,
-)
+from .connection import NEXT_ADDRESS_SECONDS, UpstreamConfig, UpstreamTLS, tls_cause
 from .discovery import Resolver
+from .http_connection import SPEAKS_TLS, HttpConnection, MalformedResponse
 from .read_budget import ReadBudget
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB
 #: in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
 _TEXT = "text/plain; version=0.0.4"
-_CHUNK = 64 * 1024
 #: Limit of the response of `/version`, in bytes, of which vLLM needs 20.
 _MAX_VERSION_BODY = 64 * 1024
 #: Limit of the message of an error, in characters: three lines of a terminal.
 _MAX_MESSAGE = 300
-_CLOSED = (
+CLOSED = (
     "the connection was closed before a response came; a server with TLS does so to "
     "http://"
 )
@@ -65,6 +56,8 @@ _ROUTES_BY_MODEL = (
 #: Age from which a connection is replaced, in seconds: the name may mean another server
 #: now.
 _KEPT_SECONDS = 60.0
+#: Characters of a path and a query that are sent as they are.
+_UNQUOTED = "/?%:@!$&'()*+,;=-._~[]"
 
 
 class PollError(Exception):
@@ -121,29 +114,12 @@ class UpstreamResponse(Struct, frozen=True):
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock
 #: that others have.
-_LIFE_HEADER = "Process-Start-Time-Unix"
+_LIFE_HEADER = "process-start-time-unix"
 #: Least length of a value that is masked: shorter ones are words such as `Basic` or
 #: `true`.
 _MIN_SECRET = 6
 #: The header that names this program.
 AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
-
-
-def new_session(
-    connector: aiohttp.BaseConnector,
-    headers: Mapping[str, str] | list[tuple[str, str]],
-    **options: Any,
-) -> aiohttp.ClientSession:
-    """Return a session without cookies and timeouts, because `asyncio.timeout` spans
-    each exchange.
-    """
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=aiohttp.ClientTimeout(total=None),
-        headers=headers,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        **options,
-    )
 
 
 class Upstream:
@@ -171,12 +147,13 @@ class Upstream:
         if target.url.startswith("https:"):
             self._tls = UpstreamTLS(config)
         # Opened with the first request, in the loop that sends it.
-        self._session: aiohttp.ClientSession | None = None
-        self._authorized: tuple[str, ...] = ()
-        self._resolver = NoResolver() if target.socket else Resolver()
-        self._threads = SharedThreads()
-        self._sockets: list[CountedSocket] = []  # those of the session
+        self._connection: HttpConnection | None = None
         self._opened_at = 0.0
+        self._authorized: tuple[str, ...] = ()
+        #: The last request, and what it was written from.
+        self._written: tuple[tuple[object, ...], bytes] | None = None
+        self._resolver = Resolver()
+        self._threads = SharedThreads()
 
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in
@@ -264,11 +241,10 @@ class Upstream:
         return self._target, replace(self._config, targets=())
 
     async def close(self) -> None:
-        """Close the session."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-            self._sockets.clear()
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.end()
+            self._connection = None
 
     async def _get(
         self,
@@ -286,7 +262,7 @@ class Upstream:
                 response = await self._exchange(
                     url, accept, limit, any_status=any_status
                 )
-            keeps_connection = time.monotonic() - self._opened_at < _KEPT_SECONDS
+            keeps_connection = self._keeps_connection()
             return response
         except TimeoutError as error:
             if time.monotonic() - began > seconds + _LATE_SECONDS:
@@ -296,81 +272,126 @@ class Upstream:
             raise PollError(
                 "timeout", f"no complete response within {seconds:g} s"
             ) from error
-        except aiohttp.ClientError as error:
-            if getattr(error.__cause__ or error, "errno", None) == errno.EMSGSIZE:
-                why = (
-                    f"the response has more than {MAX_OVERHEAD // 1024} KiB beside its "
-                    "body"
-                )
-                raise PollError("malformed", why) from error
-            raise translate(error) from error
+        except MalformedResponse as error:
+            raise PollError("malformed", str(error)) from error
         except ssl.SSLError as error:
-            raise _untrusted(error) from error
+            raise untrusted(error) from error
         except UnicodeError as error:
             raise PollError("unreachable", "the host is not a valid name") from error
         except ConnectionError as error:
-            raise PollError("reset", _CLOSED) from error
+            raise PollError("reset", CLOSED) from error
         finally:
             if not keeps_connection:
-                self._shut_down()
                 await self.close()
 
-    def _shut_down(self) -> None:
-        """Shut the sockets down: asyncio waits up to 30 s for the close_notify of a TLS
-        server that hangs.
-        """
-        for each in self._sockets:
-            with contextlib.suppress(OSError):  # closed already, or never connected
-                each.shutdown(socket.SHUT_RDWR)
+    def _keeps_connection(self) -> bool:
+        is_young = time.monotonic() - self._opened_at < _KEPT_SECONDS
+        return self._connection is not None and (
+            self._connection.is_reusable and is_young
+        )
 
     async def _exchange(
         self, url: str, accept: str, limit: int, *, any_status: bool
     ) -> UpstreamResponse:
-        if self._session is None:
-            self._session = self._open()
-            self._opened_at = time.monotonic()
-        for each in self._sockets:
-            each.overhead = 0
-            each.body = None
+        request = await self._request(url, accept)
+        connection = await self._begin(request)
+        if 300 <= connection.status < 400:
+            moved = self._moved(url, connection.headers.get("location", "nowhere"))
+            return await self._exchange(moved, accept, limit, any_status=any_status)
+        if connection.status != 200 and not any_status:
+            raise await _refusal(url, connection)
+        headers = connection.headers
+        return UpstreamResponse(
+            body=await self._read_body(connection, limit),
+            content_type=headers.get("content-type", ""),
+            life=headers.get(_LIFE_HEADER, "")[:64],
+            status=connection.status,
+        )
+
+    async def _request(self, url: str, accept: str) -> bytes:
+        """Return the head of a request, which is all of it.
+
+        That of the last poll is kept: to write it takes longer than to send it.
+        """
         authorization = await self._authorization()
         self._authorized = tuple(authorization.values())
-        async with self._session.get(
-            url,
-            headers=self._config.request_headers({"Accept": accept, **authorization}),
-            allow_redirects=False,
-            server_hostname=self._config.server_name or None,
-            ssl=await self._tls.context() if self._tls else True,
-        ) as response:
-            if 300 <= response.status < 400:
-                return await self._exchange(
-                    self._moved(url, response), accept, limit, any_status=any_status
-                )
-            if response.status != 200 and not any_status:
-                raise await _refusal(response)
-            for each in self._sockets:
-                each.body = lambda: response.content.total_bytes
-            headers = response.headers
-            return UpstreamResponse(
-                body=await self._read_body(response, limit),
-                content_type=headers.get("Content-Type", ""),
-                life=headers.get(_LIFE_HEADER, "")[:64],
-                status=response.status,
-            )
+        contents = (url, accept, self._authorized)
+        if self._written is None or self._written[0] != contents:
+            self._written = (contents, self._write(url, accept, authorization))
+        return self._written[1]
 
-    async def _read_body(self, response: aiohttp.ClientResponse, limit: int) -> bytes:
-        encoding = response.headers.get("Content-Encoding", "identity")
+    def _write(self, url: str, accept: str, authorization: dict[str, str]) -> bytes:
+        parts = urlsplit(url)
+        defaults = {"Host": self._host(), "Accept": accept, **AGENT}
+        headers = self._config.request_headers(
+            # Nothing compressed: a small answer could become a large one.
+            {**defaults, "Accept-Encoding": "identity", **authorization}
+        )
+        path = quote(parts._replace(scheme="", netloc="").geturl(), safe=_UNQUOTED)
+        lines = [f"GET {path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+    def _host(self) -> str:
+        """Return the header `Host`: without the default port of the scheme."""
+        host, port, is_tls = self._target.address
+        if not host.isascii():
+            host = host.encode("idna").decode("ascii")
+        default_port = ":443" if is_tls else ":80"
+        return format_address(host.rstrip("."), port).removesuffix(default_port)
+
+    async def _begin(self, request: bytes) -> HttpConnection:
+        """Send a request, and return the connection with the head of the response.
+
+        A kept connection may just have been closed, which says nothing of the server:
+        then the request is sent once more.
+        """
+        context = None
+        if self._tls is not None:
+            context = await self._tls.context()
+        kept = self._connection
+        if kept is not None and kept.is_reusable and kept.context is context:
+            with contextlib.suppress(ConnectionError):
+                await kept.send(request)
+                return kept
+        await self.close()
+        self._opened_at = time.monotonic()
+        self._connection = HttpConnection(await self._connect(), context)
+        name = self._config.server_name or self._target.address[0].rstrip(".")
+        try:
+            await self._connection.open(name)
+        except OSError as error:
+            raise not_connected(error) from error
+        await self._connection.send(request)
+        return self._connection
+
+    async def _connect(self) -> socket.socket:
+        """Return a connected socket."""
+        try:
+            if self._target.socket:
+                return await _connect_unix(self._target.socket)
+            host, port, _ = self._target.address
+            return await start_connection(
+                await self._resolver.addresses(host, port),
+                happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+            )
+        except OSError as error:
+            raise not_connected(error) from error
+
+    async def _read_body(self, connection: HttpConnection, limit: int) -> bytes:
+        encoding = connection.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise PollError(
                 "malformed",
                 f"the response is encoded as {encoding!r}, which was not requested",
             )
-        if (response.content_length or 0) > limit:
+        if int(connection.headers.get("content-length", 0)) > limit:
             raise _too_large(limit)
         # A list of small pieces: a growing buffer fragments the heap, and the memory is
         # never returned.
         pieces: list[bytes] = []
         size = 0
-        async for piece in response.content.iter_chunked(_CHUNK):
+        while piece := await connection.read():
             pieces.append(piece)
             size += len(piece)
             if size > limit:
@@ -378,11 +399,10 @@ class Upstream:
             await self._budget.take(self, len(piece))
         return b"".join(pieces)
 
-    def _moved(self, url: str, response: aiohttp.ClientResponse) -> str:
+    def _moved(self, url: str, location: str) -> str:
         """Return the same address with a slash, as of an application that is mounted
         there, or raise PollError for any other redirect.
         """
-        location = response.headers.get("Location", "nowhere")
         here = urlsplit(url)
         there = urlsplit(urljoin(url, location))
         with_slash = here._replace(path=f"{here.path}/")
@@ -395,30 +415,6 @@ class Upstream:
             "give that address",
         )
 
-    def _open(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            keepalive_timeout=_KEPT_SECONDS,
-            use_dns_cache=False,
-            limit=2,
-            resolver=self._resolver,
-            socket_factory=self._new_socket,
-        )
-        return new_session(
-            connector,
-            {**AGENT, "Accept-Encoding": "identity"},
-            auto_decompress=False,  # nothing compressed is requested
-            skip_auto_headers=("Accept-Encoding",),
-        )
-
-    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        if self._target.socket:
-            created = CountedSocket(socket.AF_UNIX)
-            created.path = self._target.socket
-        else:
-            created = CountedSocket(*address[:3])
-        self._sockets.append(created)
-        return created
-
     async def _authorization(self) -> dict[str, str]:
         path = self._config.bearer_token_file
         if path:
@@ -430,25 +426,35 @@ class Upstream:
                 ) from error
             return {"Authorization": f"Bearer {token}"}
         if self._target.user:
-            # aiohttp's BasicAuth refuses users with a colon.
             pair = f"{self._target.user}:{self._target.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return {}
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> PollError:
+async def _connect_unix(path: str) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX)
+    try:
+        connected.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connected, path)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+async def _refusal(url: str, connection: HttpConnection) -> PollError:
     """Return the error for a status that is no success, with a likely cause."""
-    text = f"HTTP {response.status} {response.reason or ''}".rstrip()
-    path = response.url.path
-    if response.status == 404 and not path.rstrip("/").endswith("/metrics"):
+    text = f"HTTP {connection.status} {connection.reason}".rstrip()
+    path = urlsplit(url).path
+    if connection.status == 404 and not path.rstrip("/").endswith("/metrics"):
         text += (
             f" at {path}: the metrics of most servers are at /metrics, the default "
             "without a path"
         )
-    elif response.status == 400:
-        said = await response.content.read(_MAX_VERSION_BODY)
+    elif connection.status == 400:
+        said = await connection.read()
         if b"HTTPS" in said:
-            text += f": {_SPEAKS_TLS}"
+            text += f": {SPEAKS_TLS}"
         elif b"model name is missing" in said:
             text += f": {_ROUTES_BY_MODEL}"
     return PollError("http_status", text)
@@ -458,34 +464,19 @@ def _too_large(limit: int) -> PollError:
     return PollError("too_large", f"the response is larger than {limit // 1024} KiB")
 
 
-_SPEAKS_TLS = "the server speaks TLS at this port: give https:// in place of http://"
-
-
-def _untrusted(error: BaseException) -> PollError:
+def untrusted(error: BaseException) -> PollError:
+    """Return the error for a TLS connection that cannot be trusted."""
     return PollError("tls", f"no trusted TLS connection: {tls_cause(error)}")
 
 
-def translate(error: aiohttp.ClientError) -> PollError:
-    """Return the reason of a failed exchange."""
-    cause = error.__cause__
-    if isinstance(error, aiohttp.ClientSSLError) or isinstance(cause, ssl.SSLError):
-        return _untrusted(cause or error)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return _not_connected(error)
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
-        return PollError("reset", _CLOSED)
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return PollError("malformed", f"the response was cut off: {error}")
-    if "\\x15\\x03" in str(error):  # a TLS alert
-        return PollError("malformed", _SPEAKS_TLS)
-    return PollError("malformed", f"not an HTTP response: {error}")
-
-
-def _not_connected(error: aiohttp.ClientConnectorError) -> PollError:
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+def not_connected(error: OSError) -> PollError:
+    """Return the error for an address that cannot be connected to."""
+    if isinstance(error, ssl.SSLError):
+        return untrusted(error)
+    if isinstance(error, socket.gaierror):
         return PollError("unreachable", f"the address cannot be resolved: {error}")
     if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
         return PollError("refused", "nothing listens at the address")
-    if isinstance(error.os_error, ConnectionError):
-        return PollError("reset", _CLOSED)
-    return PollError("unreachable", f"the address cannot be reached: {error.os_error}")
+    if isinstance(error, ConnectionError):
+        return PollError("reset", CLOSED)
+    return PollError("unreachable", f"the address cannot be reached: {error}")

@@ -1,21 +1,16 @@
-"""Connections to servers: their settings, their sockets, and TLS with certificates that
-are reloaded.
+"""Connections to servers: their settings, and TLS with certificates that are reloaded.
 
 cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new
 address.
 """
 
 import contextlib
-import errno
 import json
 import logging
-import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 
 from ..config.files import stamp
@@ -24,71 +19,8 @@ from ..config.values import Target
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads
 
-#: Limit of what is received beside a body, in bytes: an answer of vLLM has 200.
-MAX_OVERHEAD = 64 * 1024
-#: Bytes that are received for each of a body, at most: in chunks of 30 bytes and more.
-_FRAMING = 1.25
-
-
-class CountedSocket(socket.socket):
-    """A socket that ends an exchange with too much beside its body: heads, framing,
-    interim answers.
-    """
-
-    path = ""  # of a Unix socket: where to connect to, whatever the address
-    # bytes that were received, less those of the body with its usual framing
-    overhead = 0.0
-    #: Returns the size of the body so far, once its head was received.
-    body: Callable[[], int] | None = None
-
-    def connect(self, address: Any) -> None:
-        """Connect, to `path` if there is one."""
-        super().connect(self.path or address)
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive, for connections without TLS."""
-        received = super().recv(self._allowed(size), flags)
-        self.overhead += len(received)
-        return received
-
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        """Receive, for those with TLS."""
-        received = super().recv_into(buffer, self._allowed(size or len(buffer)), flags)
-        self.overhead += received
-        return received
-
-    def _allowed(self, size: int) -> int:
-        framing = 0.0
-        if self.body is not None:
-            framing = _FRAMING * self.body()
-        if self.overhead - framing > MAX_OVERHEAD:
-            raise OSError(errno.EMSGSIZE, "too much beside the body")
-        # Little until the size of the body can be counted.
-        return size if self.body else min(size, MAX_OVERHEAD)
-
-
-class NoResolver(AbstractResolver):
-    """For connections by a path: an address for every name, which is not used."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return one address."""
-        return [
-            ResolveResult(
-                hostname=host,
-                host="127.0.0.1",
-                port=port,
-                family=family,
-                proto=0,
-                flags=0,
-            )
-        ]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
+#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
+NEXT_ADDRESS_SECONDS = 0.25
 _WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds
 
 
@@ -126,26 +58,24 @@ class UpstreamConfig(Struct, frozen=True):
         return kept + configured
 
 
-class ReloadedTLS:
-    """A TLS context that follows changes of its files; raises ConfigError if they
-    cannot be used now.
+class UpstreamTLS:
+    """The TLS context for https servers, which follows changes of its files; raises
+    ConfigError if they cannot be used now.
 
     New files make a new context: `load_cert_chain` on the one in use drops its key if
     the files do not match yet, and a CA cannot be removed from it. If they cannot be
     used, the loaded ones stay. Loading is tried again each time, because the cause may
-    be temporary; each version of the files is logged once. `make` returns the context,
-    or raises ConfigError, which names the files; an empty path is ignored.
+    be temporary; each version of the files is logged once.
     """
 
-    def __init__(
-        self, paths: Sequence[str], make: Callable[[], ssl.SSLContext]
-    ) -> None:
-        self._paths = tuple(paths)
-        self._make = make
+    def __init__(self, config: UpstreamConfig) -> None:
+        # an empty path is ignored
+        self._paths = (config.ca_file, config.cert_file, config.key_file)
+        self._make = partial(tls_context, config)
         self._rejected: tuple[tuple[int, ...], ...] | None = None
         self._threads = SharedThreads()
         self._loaded = self._stamps()
-        self._context = make()
+        self._context = self._make()
 
     async def context(self) -> ssl.SSLContext:
         """Return the context for a new connection.
@@ -177,32 +107,6 @@ class ReloadedTLS:
         return tuple(stamp(path) for path in self._paths)
 
 
-def load_certificate(
-    context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]
-) -> None:
-    """Load a certificate with its key, a `pair` of files; ConfigError, in which `flags`
-    name them.
-    """
-    try:
-        # Without a password, OpenSSL prompts for that of an encrypted key on the
-        # terminal.
-        context.load_cert_chain(*pair, password=lambda: "")
-    except (ssl.SSLError, OSError, ValueError) as error:
-        certificate, key = map(json.dumps, pair)
-        raise ConfigError(
-            f"{flags[0]} {certificate}: no certificate that fits {flags[1]} {key} "
-            f"({error})"
-        ) from error
-
-
-class UpstreamTLS(ReloadedTLS):
-    """The TLS context for https servers."""
-
-    def __init__(self, config: UpstreamConfig) -> None:
-        files = (config.ca_file, config.cert_file, config.key_file)
-        super().__init__(files, partial(tls_context, config))
-
-
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     """Return the TLS context for https servers; ConfigError for unusable files."""
     try:
@@ -214,12 +118,21 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if config.cert_file:
-        load_certificate(
-            context,
-            (config.cert_file, config.key_file),
-            ("--vllm.cert-file", "--vllm.key-file"),
-        )
+        _load_certificate(context, config)
     return context
+
+
+def _load_certificate(context: ssl.SSLContext, config: UpstreamConfig) -> None:
+    try:
+        # Without a password, OpenSSL prompts for that of an encrypted key on the
+        # terminal.
+        context.load_cert_chain(config.cert_file, config.key_file, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        certificate, key = map(json.dumps, (config.cert_file, config.key_file))
+        raise ConfigError(
+            f"--vllm.cert-file {certificate}: no certificate that fits "
+            f"--vllm.key-file {key} ({error})"
+        ) from error
 
 
 def tls_cause(error: BaseException) -> str:
@@ -234,19 +147,3 @@ def tls_cause(error: BaseException) -> str:
             "https://"
         )
     return cause
-
-
-def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
-    """Return the TLS context towards clients; raise ConfigError for files that cannot
-    be used.
-    """
-
-    def make() -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.set_alpn_protocols(["http/1.1"])
-        load_certificate(
-            context, (cert_file, key_file), ("--tap.cert-file", "--tap.key-file")
-        )
-        return context
-
-    return ReloadedTLS((cert_file, key_file), make)

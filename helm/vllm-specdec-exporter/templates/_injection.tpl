@@ -64,7 +64,7 @@ has(object.metadata.annotations) && "vllm-specdec-exporter/tap" in object.metada
 
 {{/* A list as CEL, without what is the tap's in pods that have none. Takes a dict: value, and indent, as above. */}}
 {{- define "vllm-specdec-exporter.injection.withTap" -}}
-{{- $ofTap := list "tap" "specdec-tap-tls" -}}
+{{- $ofTap := list "tap" -}}
 {{- $some := false -}}
 {{- range .value -}}
 {{- $some = or $some (has .name $ofTap) -}}

@@ -97,11 +97,6 @@ secrets:
   - {name: specdec-web-config, secret: {{ .existingSecret | quote }}, folder: {{ .mountPath | quote }}}
 {{- end }}
 {{- end }}
-{{- with .Values.tap }}
-{{- if and .enabled .tls.existingSecret }}
-  - {name: specdec-tap-tls, secret: {{ .tls.existingSecret | quote }}, folder: /etc/vllm-specdec-exporter/tap}
-{{- end }}
-{{- end }}
 {{- with .Values.push.existingSecret }}
   - {name: specdec-push, secret: {{ . | quote }}, folder: /etc/vllm-specdec-exporter/push}
 {{- end }}
@@ -199,10 +194,6 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- $args = append $args (printf "--tap.upstream=%s" .) }}
 {{- end }}
 {{- $args = append $args (printf "--tap.drain-timeout=%s" .drainTimeout) }}
-{{- if .tls.existingSecret }}
-{{- $args = append $args (printf "--tap.cert-file=/etc/vllm-specdec-exporter/tap/%s" .tls.certKey) }}
-{{- $args = append $args (printf "--tap.key-file=/etc/vllm-specdec-exporter/tap/%s" .tls.keyKey) }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.push }}

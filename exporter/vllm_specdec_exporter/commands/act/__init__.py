@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -315,13 +316,22 @@ def _log(event: Mapping[str, object], events: Counter) -> None:
         action = "unknown"
     events.labels(event["event"], action).inc()
     line = json.dumps(event)
+    unwritten = f"{line}\n".encode()
     try:
-        print(line, flush=True)
+        # Not with `print`: where nobody reads, its lock would hold up the end.
+        while unwritten:
+            unwritten = unwritten[os.write(sys.stdout.fileno(), unwritten) :]
     except OSError as error:
         why = f"cannot be written: {error.strerror}"
         _say(f"standard output: {why}; the event was {line}")
 
 
 def _say(text: str) -> None:
+    line = f"{_PROGRAM}: {printable(text)}\n".encode(errors="backslashreplace")
     with contextlib.suppress(OSError):
-        print(f"{_PROGRAM}: {printable(text)}", file=sys.stderr, flush=True)
+        descriptor = sys.stderr.fileno()
+        for start in range(0, len(line), select.PIPE_BUF):
+            # A pipe that nobody reads would block the process, and so its end. One that
+            # can be written takes so many bytes.
+            if select.select([], [descriptor], [], 0)[1]:
+                os.write(descriptor, line[start : start + select.PIPE_BUF])

@@ -20,15 +20,16 @@ from msgspec import Struct
 
 from ...config.options import ENVIRONMENT_PREFIX
 from ...config.values import format_duration, format_time
+from ...runtime.daemon_threads import in_daemon_thread
 from . import history
 from .decision import MAX_LABEL_LENGTH, Decision, EventKind
 from .history import ActionHistory
 
 #: Queued alerts: five decision alerts of twenty models.
 MAX_QUEUED = 100
-#: Seconds that a running command may delay the shutdown: a third of Kubernetes' default
-#: grace period.
-MAX_SHUTDOWN_SECONDS = 10.0
+#: Seconds that a running command may delay the shutdown: with what follows, less than
+#: ten, a third of Kubernetes' default grace period.
+MAX_SHUTDOWN_SECONDS = 8.0
 
 #: The labels that an event contains.
 _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "alertname")
@@ -108,6 +109,7 @@ class Runner:
         self._queue: deque[Decision] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
+        self._is_executing = False
         self._clock_offset = time.time() - time.monotonic()  # seconds
 
     def offer(self, decisions: tuple[Decision, ...]) -> bool:
@@ -149,8 +151,13 @@ class Runner:
         """Refuse further alerts and end `run`, and a command that takes too long."""
         self._stopping = True
         self._changed.set()
-        timeout = min(self._settings.timeout, MAX_SHUTDOWN_SECONDS)
+        timeout = 1.5 * _GRACE
+        if self._is_executing:
+            timeout = min(self._settings.timeout, MAX_SHUTDOWN_SECONDS)
         await asyncio.wait({running}, timeout=timeout)
+        running.cancel()
+        # What became of its command is reported, if somebody reads that.
+        await asyncio.wait({running}, timeout=1.5 * _GRACE)
         running.cancel()
         await asyncio.wait({running})
 
@@ -178,11 +185,14 @@ class Runner:
             self._history = past
             why = "nothing is executed that --state.file could not remember"
             return ActionResult(EventKind.SKIPPED, why, argv)
+        self._is_executing = True
         try:
             result = await run_command(argv, decision.body, settings.timeout)
         except asyncio.CancelledError:
             why = "it still ran when act was stopped, and was killed"
             return ActionResult(EventKind.FAILED, why, argv)
+        finally:
+            self._is_executing = False
         if result.kind is EventKind.ACTED:
             await self._keep(self._history.succeed(decision))
         return result
@@ -224,9 +234,9 @@ class Runner:
         starts_at = ""
         if decision.starts_at is not None:
             starts_at = format_time(decision.starts_at, "microseconds")
-        labels = _LABELS
+        labels = [*_LABELS]
         if decision.label("method"):
-            labels += ("method",)
+            labels.append("method")
         event = {
             "time": format_time(time.time(), "milliseconds"),
             "event": str(result.kind),
@@ -237,7 +247,8 @@ class Runner:
             "exit_code": result.exit_code,
             "output": result.output,
         }
-        await asyncio.to_thread(self._on_event, event)
+        # A thread that nobody waits for: whoever reads the events may have stopped.
+        await in_daemon_thread(self._on_event, event)
 
 
 def arguments(script: str, decision: Decision) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ RUNBOOK_LINK = "/alerting/list?search=rule:${__value.raw:percentencode}"
 HOME = f"{PREFIX}overview"
 
 #: The order in which they are listed; others follow.
-ORDER = ("overview", "deep-dive", "requests", "exporter")
+ORDER = ("overview", "lite", "deep-dive", "requests")
 #: Their folder: in the installed package, or in the source tree.
 _FOLDERS = (
     Path(__file__).parents[2] / "dashboards",

@@ -24,7 +24,7 @@ from ...per_request.exchange import Exchange
 from ...per_request.grouping import Classification
 from ...per_request.observation import Observation
 from ...per_request.push_schema import PushedRequest, read_pushed
-from ...per_request.routes import route_of
+from ...per_request.routes import lacks_record, route_of
 
 _Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(_Fields)
@@ -167,7 +167,7 @@ class EntryReader:
         has no path.
         """
         path = urlsplit(request.url).path
-        if path and not route_of(path):
+        if path and (not route_of(path) or lacks_record("POST", path)):
             raise EntryError("the responses of this path have no record")
         path = path or _path_of(request.body) or _path_of(response)
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -8,6 +8,7 @@ of them, and because tokens of another model are other traffic, too.
 import asyncio
 import contextlib
 import json
+import ssl
 import time
 from itertools import zip_longest
 from urllib.parse import urlsplit, urlunsplit
@@ -22,7 +23,14 @@ from ...config.options import ConfigError
 from ...config.values import Target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
-from ...upstream.client import AGENT, PollError, Upstream, new_session, translate
+from ...upstream.client import (
+    AGENT,
+    CLOSED,
+    PollError,
+    Upstream,
+    not_connected,
+    untrusted,
+)
 from ...upstream.connection import UpstreamConfig, tls_context
 from .grid import Request, SweepPlan
 from .record import ServerIdentity
@@ -198,7 +206,13 @@ class Endpoint(Struct, frozen=True):
                 limit=0,
                 keepalive_timeout=_KEPT_SECONDS,
             )
-        return new_session(connector, self.upstream.request_headers(headers))
+        return aiohttp.ClientSession(
+            connector=connector,
+            # `asyncio.timeout` spans each exchange.
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers=self.upstream.request_headers(headers),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
 
 
 #: Bytes of an error document: a thousand times what vLLM sends.
@@ -253,9 +267,23 @@ class Client(Struct, frozen=True):
             why = f"no complete response within {self.timeout:g} s"
             raise AnswerError(why, 0) from error
         except aiohttp.ClientError as error:
-            raise AnswerError(str(translate(error)), 0) from error
+            raise AnswerError(str(_translate(error)), 0) from error
         except (OSError, ValueError) as error:
             raise AnswerError(f"not an HTTP response: {error}", 0) from error
+
+
+def _translate(error: aiohttp.ClientError) -> PollError:
+    """Return the reason of a failed exchange."""
+    cause = error.__cause__
+    if isinstance(cause, ssl.SSLError):
+        return untrusted(cause)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return not_connected(error.os_error)
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+        return PollError("reset", CLOSED)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return PollError("malformed", f"the response was cut off: {error}")
+    return PollError("malformed", f"not an HTTP response: {error}")
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:

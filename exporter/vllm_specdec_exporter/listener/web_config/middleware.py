@@ -12,7 +12,8 @@ from ...observe.result import Reload
 from ...per_request.routes import PUSH_PATH
 from ...runtime import logs
 from ...runtime.daemon_threads import in_daemon_thread
-from ..connection_limits import PROBES, ConnectionLimiter, peer_key
+from ..connection_limits import PROBES, ConnectionLimiter
+from ..peers import peer_key
 from ..sockets import Listener
 from .document import Contents, Loaded, WebConfigFile
 from .fields import WebConfigError
@@ -47,10 +48,11 @@ class WebConfigMiddleware:
 
     async def start(self, listener: Listener, limiter: ConnectionLimiter) -> None:
         """Serve on `listener`, and reload the files when they change."""
-        listener.serve(limiter.accept, self._loaded.context)
+        limiter.context = self._loaded.context
+        listener.serve(limiter.accept)
         logs.log(logging.INFO, "web configuration", **self._summary())
         self._watch = asyncio.create_task(
-            self._follow(listener, limiter), name="web configuration"
+            self._follow(limiter), name="web configuration"
         )
 
     async def stop(self) -> None:
@@ -69,13 +71,13 @@ class WebConfigMiddleware:
 
     # --- files
 
-    async def _follow(self, listener: Listener, limiter: ConnectionLimiter) -> None:
+    async def _follow(self, limiter: ConnectionLimiter) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 loaded = await self._changed()
                 if loaded is not None:
-                    self._apply(loaded, listener, limiter)
+                    self._apply(loaded, limiter)
             except Exception as error:  # noqa: BLE001 - such as no descriptors: the next check may succeed
                 self._fail(error)
 
@@ -106,13 +108,11 @@ class WebConfigMiddleware:
         loaded.require_protections_of(self._loaded)
         return loaded
 
-    def _apply(
-        self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter
-    ) -> None:
+    def _apply(self, loaded: Loaded, limiter: ConnectionLimiter) -> None:
         previous = self._loaded
         self._loaded = loaded
         if loaded.tls_and_files != previous.tls_and_files:
-            listener.context = loaded.context
+            limiter.context = loaded.context
             # Clients must not go on by rules that hold no longer. A new certificate
             # alone interrupts nobody.
             limiter.retire(at_once=loaded.client_rules != previous.client_rules)

@@ -5,17 +5,21 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
 
 import bcrypt
 from aiohttp import BasicAuth
 from msgspec import Struct
 
 from ...runtime.daemon_threads import in_daemon_thread
+from ..peers import Turns
 from .document import bcrypt_cost
 
-#: Limit of checks that wait, of all clients: four seconds at the usual cost of 12.
-MAX_WAITING = 16
-MAX_OF_ONE_PEER = 2  # the same of one client: a scrape and a person
+#: Limit of checks of one client that wait: a scrape and a person. All clients have no
+#: more than there are connections.
+MAX_OF_ONE_PEER = 2
+#: Limit of addresses that are known for a wrong password.
+MAX_SUSPECTS = 1024
 #: Limit of cached valid credentials: more users than a port for scrapes has.
 MAX_CACHED = 100
 #: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer
@@ -24,7 +28,7 @@ _BCRYPT_BYTES = 72
 
 
 class TooBusyError(Exception):
-    """Too many checks wait."""
+    """Too many checks of the client wait."""
 
 
 class _Check(Struct):
@@ -39,9 +43,12 @@ class _Check(Struct):
 class Authenticator:
     """Checks credentials.
 
-    One hash is computed at a time, in the order of the requests, of which one client
-    has few. Valid credentials are cached, so that most scrapes need no hash; invalid
-    ones are not. If all hashes have the same cost, the check of an unknown user takes
+    One hash is computed at a time; addresses take turns. All those that have given a
+    wrong password share one of these turns, so that guesses delay no other address by
+    more than two hashes.
+
+    Valid credentials are cached, so that most scrapes need no hash; invalid ones are
+    not. If all hashes have the same cost, the check of an unknown user takes
     as long as that of a wrong password.
     """
 
@@ -51,7 +58,9 @@ class Authenticator:
         # The cache holds digests with a random key, no passwords.
         self._key = secrets.token_bytes(32)
         self._valid: OrderedDict[bytes, None] = OrderedDict()
-        self._hashing = asyncio.Lock()
+        self._hashing = Turns()
+        self._suspected = asyncio.Lock()
+        self._suspects: OrderedDict[str, None] = OrderedDict()
         # those that wait or are computed, by digest
         self._checks: dict[bytes, _Check] = {}
 
@@ -95,7 +104,7 @@ class Authenticator:
         check = self._checks.get(digest)  # shared by requests with the same credentials
         if check is None:
             of_peer = sum(each.peer == peer for each in self._checks.values())
-            if len(self._checks) >= MAX_WAITING or of_peer >= MAX_OF_ONE_PEER:
+            if of_peer >= MAX_OF_ONE_PEER:
                 raise TooBusyError
             check = self._checks[digest] = _Check(peer)
             check.task = asyncio.create_task(
@@ -108,8 +117,12 @@ class Authenticator:
     async def _check(
         self, digest: bytes, user: bytes, password: bytes, hashed: bytes | None
     ) -> bool:
+        peer = self._checks[digest].peer
         try:
-            async with self._hashing:
+            async with AsyncExitStack() as turn:
+                if peer in self._suspects:
+                    await turn.enter_async_context(self._suspected)
+                await turn.enter_async_context(self._hashing.take(peer))
                 if all(gone() for gone in self._checks[digest].gone):
                     raise TooBusyError
                 hashed_or_decoy = hashed or self._decoy
@@ -118,6 +131,7 @@ class Authenticator:
                 )
         finally:
             del self._checks[digest]
+        self._note(peer, matches=matches and hashed is not None)
         # changed meanwhile
         if not matches or hashed is None or self._users.get(user) != hashed:
             return False
@@ -125,6 +139,14 @@ class Authenticator:
         while len(self._valid) > MAX_CACHED:
             self._valid.popitem(last=False)
         return True
+
+    def _note(self, peer: str, *, matches: bool) -> None:
+        """Remember whether the last password of an address was wrong."""
+        self._suspects.pop(peer, None)
+        if not matches:
+            self._suspects[peer] = None
+        if len(self._suspects) > MAX_SUSPECTS:
+            self._suspects.popitem(last=False)
 
     def _digest(self, user: bytes, hashed: bytes, password: bytes) -> bytes:
         digest = hashlib.blake2b(key=self._key, digest_size=32)

@@ -28,7 +28,8 @@ from ...per_request.observation import Observation
 from ...per_request.routes import lacks_record
 from ...runtime import logs
 
-MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
+#: Bytes of heads and bodies that all connections together may buffer.
+MAX_HELD = 32 * 1024 * 1024
 MAX_HEAD = 64 * 1024  # limit of a head, in bytes
 _MAX_LOGGED = 100  # limit of different defects in the log
 #: Headers that are read of any request or response; those of the classification are
@@ -50,7 +51,7 @@ UNOBSERVED = {
         "the client or the server closed the connection before the response was "
         "complete"
     ),
-    "busy": "the limit of buffered bodies was reached",
+    "busy": "the limit of buffered heads and bodies was reached",
     "connection": (
         "the connection cannot be followed: pipelined requests, no HTTP/1.1, or many "
         "tiny chunks"
@@ -60,8 +61,8 @@ UNOBSERVED = {
     "malformed": "the request or the response is not the expected JSON",
     "refused": "the server returned an error",
     "route": (
-        "the responses of this API have no record of speculation: /v1/responses, "
-        "/v1/messages"
+        "the responses of this API have no record of speculation: /v1/messages, and "
+        "/v1/responses but for llama.cpp's streams"
     ),
     "too_large": (
         "the request or the response is too large to buffer, or has many tiny events"
@@ -82,6 +83,7 @@ class ObservationContext(Struct):
         default_factory=lambda: Counter(dict.fromkeys(UNOBSERVED, 0))
     )
     held: int = 0  # buffered bytes
+    at_once: int = MAX_HEAD  # bytes that a connection reads at a time
     #: Where the defects in the log occurred.
     logged: set[str] = set()
 
@@ -137,7 +139,6 @@ class Observer:
         `reason`.
         """
         self.blind = True
-        self._requests = None  # it may hold a part of a head
         self._end(reason)
 
     def failed(self, error: BaseException) -> None:
@@ -181,7 +182,8 @@ class Observer:
             return  # stopped by earlier bytes of the same call
         self._context.requests += 1
         observable = Exchange.is_observable(method, path, headers)
-        self._context.unobserved["route"] += lacks_record(method, path)
+        if not observable:
+            self._context.unobserved["route"] += lacks_record(method, path)
         # Responses to pipelined requests could be taken for those of another.
         if self.busy or upgrades:
             self._context.unobserved["connection"] += observable
@@ -248,6 +250,7 @@ class Observer:
             self._finish()
         exchange = self._exchange
         self._exchange = None
+        self._requests = None  # it may hold a part of a head
         self._responses = None
         self._in_request = False
         self._awaits_response = False
@@ -258,16 +261,21 @@ class Observer:
 
     def _update_held(self) -> None:
         """Count what this connection buffers, and give it up beyond `MAX_HELD`."""
-        exchange = self._exchange
-        held = exchange.held if exchange is not None else 0
-        if held == self._held:
+        held_before = self._held
+        self._held = 0
+        if self._exchange is not None:
+            self._held += self._exchange.held
+        for parser in (self._requests, self._responses):
+            if parser is not None:
+                self._held += parser.collected
+        self._context.held += self._held - held_before
+        if self._held <= held_before or self._context.held <= MAX_HELD:
             return
-        self._context.held += held - self._held
-        self._held = held
-        if exchange is not None and self._context.held > MAX_HELD:
-            exchange.give_up("busy")
-            self._context.held -= held
-            self._held = 0
+        if self._exchange is not None and self._exchange.held:
+            self._exchange.give_up("busy")
+            self._update_held()
+        else:
+            self.stop("busy")  # a part of a head
 
 
 def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -> None:
@@ -299,7 +307,7 @@ class _MessageParser:
         self._headers: dict[str, str] = {}
         self._also_kept: frozenset[str] = frozenset()
         #: Bytes since the last end of a head, piece of a body or end of a message.
-        self._collected = 0
+        self.collected = 0
         self._chunks = TinyPieces()
         self._has_tiny_chunks = False
 
@@ -309,9 +317,9 @@ class _MessageParser:
         # time without a limit. It is checked as often as it could be exceeded.
         for start in range(0, len(data), MAX_HEAD):
             piece = data[start : start + MAX_HEAD]
-            self._collected += len(piece)
+            self.collected += len(piece)
             self._parser.feed_data(piece)
-            if self._collected > MAX_HEAD or self._has_tiny_chunks:
+            if self.collected > MAX_HEAD or self._has_tiny_chunks:
                 return False
         return True
 
@@ -326,7 +334,7 @@ class _MessageParser:
             self._headers[key] = value.decode("latin-1")
 
     def on_body(self, data: bytes) -> None:
-        self._collected = 0
+        self.collected = 0
         self._has_tiny_chunks = not self._chunks.are_few(1, len(data))
         self._pass_on(data)
 
@@ -342,7 +350,7 @@ class _RequestParser(_MessageParser):
         self._path += url
 
     def on_headers_complete(self) -> None:
-        self._collected = 0
+        self.collected = 0
         method = self._parser.get_method().decode("latin-1")
         upgrades = self._parser.should_upgrade()
         self._observer.begin_request(
@@ -352,7 +360,7 @@ class _RequestParser(_MessageParser):
         self._path = b""
 
     def on_message_complete(self) -> None:
-        self._collected = 0
+        self.collected = 0
         self._observer.end_request()
 
 
@@ -364,10 +372,10 @@ class _ResponseParser(_MessageParser):
         self._status = 0
 
     def on_headers_complete(self) -> None:
-        self._collected = 0
+        self.collected = 0
         self._status = self._parser.get_status_code()
         self._observer.begin_response(self._status, self._headers)
 
     def on_message_complete(self) -> None:
-        self._collected = 0
+        self.collected = 0
         self._observer.end_response(self._status)

@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import struct
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
@@ -19,10 +20,54 @@ from .observer import ObservationContext, Observer, call_safely
 Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
 
-class RelayEnd(asyncio.Protocol):
-    """Base class of both ends."""
+#: Receives bytes, of any connection, before they are copied.
+_READ = memoryview(bytearray(64 * 1024))
+
+
+#: Ends that read in an iteration of the event loop without a rest: 2 ms.
+_READERS = 16
+
+
+class ReadingTurns:
+    """Lets the ends of a tap read in turn, so that probes and scrapes are served
+    between the chunks of many streams.
+    """
 
     def __init__(self) -> None:
+        self._readers = 0  # in this iteration
+        self._resting = deque[RelayEnd]()
+
+    def note(self, end: RelayEnd) -> None:
+        """Count a read of `end`, which rests if many have read."""
+        if self._readers == 0 and not self._resting:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._readers += 1
+        if self._readers > _READERS:
+            end.rests = True
+            self._resting.append(end)
+            end.update_reading()
+
+    def _next(self) -> None:
+        self._readers = 0
+        for _ in range(min(_READERS, len(self._resting))):
+            end = self._resting.popleft()
+            end.rests = False
+            end.update_reading()
+        if self._resting:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
+class RelayEnd(asyncio.BufferedProtocol):
+    """Base class of both ends.
+
+    It reads as much at a time as the context says, and nothing while the other end
+    cannot send it on: a connection holds no more of it.
+    """
+
+    def __init__(self, context: ObservationContext, turns: ReadingTurns) -> None:
+        self._context = context
+        self._turns = turns
+        self.rests = False
         self.transport: asyncio.Transport | None = None
         self.peer: RelayEnd | None = None
         self.ended = False  # the remote side has sent its last byte
@@ -31,24 +76,49 @@ class RelayEnd(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
+        # 0 would stop asyncio's TLS for good
+        self.transport.set_write_buffer_limits(high=1, low=0)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return a part of `_READ`."""
+        return _READ[: self._context.at_once]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what was received."""
+        self.data_received(bytes(_READ[:nbytes]))
+        if self.peer is not None:
+            self._turns.note(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on to the other end."""
+        raise NotImplementedError
 
     def pause_writing(self) -> None:
         """Stop reading from the other end, because the write buffer of this one is
         full.
         """
         self.full = True
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.pause_reading()
+        if self.peer is not None:
+            self.peer.update_reading()
 
     def resume_writing(self) -> None:
         """Resume reading from the other end."""
         self.full = False
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.resume_reading()
+        if self.peer is not None:
+            self.peer.update_reading()
+
+    def update_reading(self) -> None:
+        """Read, unless the other end is full or this one rests."""
+        if self.transport is None:
+            return
+        if self.rests or (self.peer is not None and self.peer.full):
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def half_close(self) -> bool:
         """End the bytes to this end, which may still send; return whether that is
-        possible, which it is not over TLS.
+        possible, which it is not over TLS to the server.
         """
         transport = self.transport
         if transport is None or transport.is_closing() or self.ended:
@@ -123,8 +193,8 @@ class ClientSide(RelayEnd):
     Args:
         connect: connects a `ServerSide` to the server; raises `UpstreamError`.
         context: shared state of the observers.
+        turns: those of all ends of the tap.
         count_error: receives the error of a failed connection to the server.
-        opened: called when the connection is established, with TLS after the handshake.
         closed: called when it has ended.
     """
 
@@ -132,16 +202,16 @@ class ClientSide(RelayEnd):
         self,
         connect: Connect,
         context: ObservationContext,
+        turns: ReadingTurns,
         count_error: Callable[[UpstreamError], None],
-        opened: Callable[[ClientSide], None],
         closed: Callable[[ClientSide], None],
     ) -> None:
-        super().__init__()
+        super().__init__(context, turns)
         self._connect = connect
-        self._context = context
         self._count_error = count_error
-        self._opened = opened
         self._closed = closed
+        #: Begins the connection.
+        self.beginning: asyncio.Task[object] | None = None
         self._pending: list[bytes] = []
         self._refused = False
         self._connecting: asyncio.Task[None] | None = None
@@ -165,14 +235,7 @@ class ClientSide(RelayEnd):
         if not self.ended or self.transport is None:
             return False
         connection = self.transport.get_extra_info("socket")
-        if connection is None:
-            return True
         return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport and register the connection."""
-        super().connection_made(transport)
-        self._opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes of the client on to the server; the first ones open the connection
@@ -204,14 +267,27 @@ class ClientSide(RelayEnd):
         call_safely(self.observer, self.observer.from_server, data)
 
     async def _open(self) -> None:
-        server = ServerSide(self)
+        server = ServerSide(self, self._context, self._turns)
         try:
             await self._connect(server)
+            self._connecting = None
+            self._begin(server)
         except UpstreamError as error:
             self.refuse(error)
-            return
+        except Exception as error:  # noqa: BLE001 - a bug, but the client gets a response
+            failure = UpstreamError("internal", f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            if self.peer is None:
+                self.refuse(failure)
+            else:
+                self._count_error(failure)
+                server.end(error)
+                self.end(error)
         finally:
             self._connecting = None
+
+    def _begin(self, server: ServerSide) -> None:
+        """Relay to the server that was connected."""
         if self.transport is None or self.transport.is_closing():
             server.end(None)  # the client disconnected meanwhile
             return
@@ -222,8 +298,8 @@ class ClientSide(RelayEnd):
             self._pass_on(data)
         if self.ended and not server.half_close():
             self.end(None)
-        elif not server.full:
-            self.transport.resume_reading()
+        else:
+            self.update_reading()
 
     def refuse(self, error: UpstreamError) -> None:
         """Count an error of the server's connection, and respond with it."""
@@ -255,8 +331,8 @@ class ClientSide(RelayEnd):
 
     def eof_received(self) -> bool:
         """Half-close the server's connection too; the client may still read."""
-        if self.transport is None or self.transport.get_extra_info("sslcontext"):
-            return False  # TLS has no half-closed connections
+        if self.transport is None:
+            return False
         if self.peer is None and self._connecting is None:
             return False
         self.ended = True
@@ -283,8 +359,10 @@ class ClientSide(RelayEnd):
 class ServerSide(RelayEnd):
     """The end towards the server."""
 
-    def __init__(self, client: ClientSide) -> None:
-        super().__init__()
+    def __init__(
+        self, client: ClientSide, context: ObservationContext, turns: ReadingTurns
+    ) -> None:
+        super().__init__(context, turns)
         self._client = client
         self._has_responded = False
         self.peer = client

@@ -1,11 +1,10 @@
-"""The tap: its connections, its listener, its certificates, and a shutdown that lets
-requests finish.
-"""
+"""The tap: its connections, its listener, and a shutdown that lets requests finish."""
 
 import asyncio
 import contextlib
 import logging
 import resource
+import socket
 import ssl
 import time
 from collections import Counter
@@ -21,14 +20,27 @@ from ...per_request.observation import Observation
 from ...per_request.summary import TapResult
 from ...runtime import logs
 from ...settings.request_options import TapConfig
-from ...upstream.connection import ReloadedTLS, UpstreamConfig, UpstreamTLS, client_tls
+from ...upstream.connection import NEXT_ADDRESS_SECONDS, UpstreamConfig, UpstreamTLS
 from ...upstream.discovery import Resolver
 from .observer import ObservationContext
-from .relay import ERRORS, ClientSide, ServerSide, UpstreamError, connection_error
+from .relay import (
+    ERRORS,
+    ClientSide,
+    ReadingTurns,
+    ServerSide,
+    UpstreamError,
+    connection_error,
+)
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
-#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
-_NEXT_ADDRESS_SECONDS = 0.25
+#: Limits of connections: of 15 kB each, and of 0.3 MiB with TLS to the server, they fit
+#: into the memory limit of the chart, beside the bodies that are observed.
+MAX_CLIENTS = 4096
+MAX_CLIENTS_TO_TLS = 256
+#: Bytes that all connections together read at a time, and the part of one at least:
+#: while nobody takes them, they are in memory.
+_AT_ONCE = 512 * 1024
+_LEAST_AT_ONCE = 1024
 #: Descriptors beside connections: files, sockets of polls, the event loop's.
 _OTHER_FILES = 64
 #: Interval at which a shutdown checks the open connections, in seconds.
@@ -52,13 +64,11 @@ class Tap:
         self._tls: Callable[[], Awaitable[ssl.SSLContext]] | None = None
         if config.upstream.url.startswith("https:"):
             self._tls = UpstreamTLS(self._upstream).context
-        self._certificate: ReloadedTLS | None = None
-        if config.cert_file:
-            self._certificate = client_tls(config.cert_file, config.key_file)
         self._resolver = Resolver()
         self._context = ObservationContext(
             lambda _observation: None, Classification(), time.monotonic, time.time
         )
+        self._turns = ReadingTurns()
         self._clients: set[ClientSide] = set()
         self._connections_total = 0
         self._errors: Counter[str] = Counter(dict.fromkeys(ERRORS, 0))
@@ -94,12 +104,14 @@ class Tap:
         )
 
     def is_full(self) -> bool:
-        """Return whether the rest of the file descriptors is reserved, for polls and
-        the other listener.
+        """Return whether there are as many connections as there may be.
+
+        The rest of the file descriptors is reserved, for polls and the other listener.
         """
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         reserved = min(MAX_CONNECTIONS + _OTHER_FILES, limit // 2)
-        return 2 * len(self._clients) + 2 > limit - reserved
+        most = MAX_CLIENTS_TO_TLS if self._tls else MAX_CLIENTS
+        return len(self._clients) >= min(most, (limit - reserved) // 2)
 
     async def drain(self) -> None:
         """Close all connections: idle ones at once, others after their request or after
@@ -129,19 +141,37 @@ class Tap:
         """Close connections without waiting for requests in progress."""
         self._cut = True
 
-    def accept(self) -> ClientSide:
-        """Return the protocol of a new connection of a client."""
-        return ClientSide(
+    def accept(self, accepted: socket.socket, _peer: str) -> None:
+        """Relay a connection that was just accepted."""
+        client = ClientSide(
             connect=self._connect,
             context=self._context,
+            turns=self._turns,
             count_error=self._count_error,
-            opened=self._opened,
-            closed=self._clients.discard,
+            closed=self._closed,
         )
-
-    def _opened(self, client: ClientSide) -> None:
         self._clients.add(client)
         self._connections_total += 1
+        self._share()
+        beginning = asyncio.get_running_loop().connect_accepted_socket(
+            lambda: client, accepted
+        )
+        client.beginning = asyncio.create_task(beginning, name="tap accepts")
+
+    def _closed(self, client: ClientSide) -> None:
+        self._clients.discard(client)
+        self._share()
+
+    def _share(self) -> None:
+        """Share what there is among the connections."""
+        share = _AT_ONCE // max(1, len(self._clients))
+        self._context.at_once = max(_LEAST_AT_ONCE, share)
+        if self._listener is None:
+            return
+        if self.is_full():
+            self._listener.pause()
+        else:
+            self._listener.resume()
 
     async def _connect(self, server: ServerSide) -> None:
         target = self.config.upstream
@@ -154,11 +184,6 @@ class Tap:
                     await self._connect_tcp(server)
         except (OSError, UnicodeError) as error:
             raise connection_error(error) from error
-        except UpstreamError:
-            raise
-        except Exception as error:  # a bug, but the client gets a response
-            cause = f"{type(error).__name__}: {error}"
-            raise UpstreamError("internal", cause) from error
         self._last_error = ""
 
     async def _connect_tcp(self, server: ServerSide) -> None:
@@ -170,7 +195,7 @@ class Tap:
             name = self.config.server_name or host
         connected = await start_connection(
             await self._resolver.addresses(host, port),
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
         )
         try:
             # With a socket of ours: asyncio would resolve the name in a thread that
@@ -209,12 +234,11 @@ class Tap:
         _raise_descriptor_limit()
         host, port = self.config.listen
         try:
-            listener = await Listener.open(host, port, _BACKLOG, is_full=self.is_full)
+            listener = await Listener.open(host, port)
         except UnicodeError as error:
             raise OSError("not a host name") from error
-        context = self._certificate.context if self._certificate else None
         try:
-            listener.serve(lambda *_: self.accept(), context)
+            listener.serve(self.accept, _BACKLOG)
         except OSError:
             listener.close()
             raise

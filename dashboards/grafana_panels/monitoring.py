@@ -1,26 +1,25 @@
-"""Exporter: can the other dashboards be trusted?"""
+"""Panels of monitoring itself: are all servers polled, and can boards be trusted?"""
 
-from grafana_panels import annotations, variables
-from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import A_MINUTE, COUNT, word_mapping
-from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
-from grafana_panels.promql import (
+from mixin import CLUSTER
+
+from .field import A_MINUTE, COUNT, named, word_mapping
+from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from .panel import Panel, Stat, StateTimeline, lines, now, over_time
+from .promql import (
     CLUSTER_LEGEND,
     EXPORTERS,
     INTERVAL,
     KNOWN,
-    OLDEST,
+    PLACE,
     metric,
     total,
 )
-from grafana_panels.table import Column, joined_table
-from grafana_panels.variables import PLACES, TARGETS
-from grafana_panels.verdict import VERDICTS
-from mixin import CLUSTER
+from .table import Column, joined_table
+from .variables import MODELS, PLACES, TARGETS
+from .verdict import VERDICTS
 
-_VERSIONS = {"exporter_version": "Exporter", "python_version": "Python"}
-
+#: The exporters that answer Prometheus.
+ANSWERING = f"on ({PLACE}) up{{{TARGETS}}} == 1"
 WHICH = f"{CLUSTER}, namespace, pod, instance, target"
 LEGEND = (
     f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{pod}}}} {{{{instance}}}} {{{{target}}}}"
@@ -32,8 +31,15 @@ def series(name: str) -> str:
     return metric(name, TARGETS)
 
 
-#: How long Prometheus takes to scrape the exporters, and nothing else.
-SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN}"
+#: How long Prometheus takes to scrape the exporters that answer, and nothing else: a
+#: refused connection is fast.
+SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN} and {ANSWERING}"
+
+
+def within_an_hour(name: str, select: str = TARGETS) -> str:
+    """Return how much a counter grew within an hour, of exporters that answer now."""
+    counter = metric(name, select)
+    return f"increase({counter}[1h]) and {counter}"
 
 
 POLL = total(series("poll_duration_seconds"), WHICH, "max")
@@ -42,6 +48,11 @@ POLL = total(series("poll_duration_seconds"), WHICH, "max")
 SLOWEST = (
     f"{POLL} and on ({WHICH}) topk(10, max by ({WHICH}) "
     f"(max_over_time({series('poll_duration_seconds')}[$__range] @ end())))"
+)
+#: 0 while exporters answer, so that "none" is not said of nothing.
+NO_FAILURE = (
+    f"label_replace(0 * sum(rate({series('poll_errors_total')}[{INTERVAL}])), "
+    '"reason", "no failed poll", "", "")'
 )
 #: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does
 #: not.
@@ -56,47 +67,37 @@ top: list[Panel] = [
     Stat(
         title="Up",
         description=(
-            "Exporters that answer Prometheus, and servers that answer them. The "
-            "table names the others."
+            "Several versions: finish the rollout. OLD ONE: a reload failed; run "
+            "--config.check."
         ),
         targets=[
             now(f"sum({EXPORTERS})", "exporters up"),
             now(f"count({EXPORTERS})", "of exporters"),
             now(f"sum({series('up')})", "servers up"),
             now(f"count({series('up')})", "of servers"),
+            now(
+                f"count(count by (exporter_version) ({series('build_info')}))",
+                "versions",
+            ),
+            now(
+                f"min({series('config_last_reload_successful')})",
+                "configuration",
+            ),
         ],
         text="value_and_name",
         unit="short",
         decimals=0,
-        no_value="none found",
-        width=10,
-    ),
-    Stat(
-        title="Oldest data",
-        description=(
-            "Of servers that answer, as on the Overview. The table below has the "
-            "others."
-        ),
-        targets=[now(OLDEST, "age")],
-        unit="s",
-        decimals=0,
-        least=0,
-        no_value="no server answers",
-        width=7,
-    ),
-    Stat(
-        title="Configuration",
-        description=(
-            "Whether the last reload succeeded. If not: run --config.check, fix the "
-            "file, reload."
-        ),
-        targets=[
-            now(f"min({series('config_last_reload_successful')})", "configuration")
+        overrides=[
+            named(
+                "configuration",
+                mappings=word_mapping(
+                    {1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}
+                ),
+            )
         ],
-        mappings=word_mapping({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
-        background=True,
-        no_value="no exporter answers",
-        width=7,
+        no_value="none found",
+        width=24,
+        rows=4,
     ),
 ]
 
@@ -121,13 +122,14 @@ polls: list[Panel] = [
             over_time(
                 (
                     "60 * (sum by (reason) "
-                    f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)"
+                    f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)\n"
+                    f"or on () {NO_FAILURE}"
                 ),
                 "{{reason}}",
             )
         ],
         **A_MINUTE,
-        no_value="none",
+        no_value="no exporter answers",
     ),
     lines(
         "Poll duration",
@@ -159,15 +161,18 @@ polls: list[Panel] = [
             "changes numbers."
         ),
         {
-            "restarts": (f"sum(increase({series('engine_resets_total')}[1h]))", ORANGE),
+            "restarts": (
+                f"sum({within_an_hour('engine_resets_total', MODELS)})",
+                ORANGE,
+            ),
             "inconsistent": (
-                f"sum(increase({series('inconsistent_samples_total')}[1h]))",
+                f"sum({within_an_hour('inconsistent_samples_total', MODELS)})",
                 GREY,
             ),
         },
         **COUNT,
         soft_most=1,
-        no_value="none",
+        no_value="no exporter answers",
         width=24,
     ),
 ]
@@ -191,27 +196,13 @@ tables: list[Panel] = [
             Column("Poll", POLL, "s", width=100),
             Column(
                 "Failed polls, 1 h",
-                f"sum by ({WHICH}) (increase({series('poll_errors_total')}[1h]))",
+                f"sum by ({WHICH}) ({within_an_hour('poll_errors_total')})",
                 decimals=0,
                 width=140,
             ),
         ],
         no_value="no exporter is scraped",
         sort=("State", False),
-    ),
-    joined_table(
-        "Versions of exporters",
-        "More than one: finish the rollout; rules and dashboards match the newest.",
-        _VERSIONS,
-        [
-            Column(
-                "Exporters",
-                f"count by ({', '.join(_VERSIONS)}) ({series('build_info')})",
-                decimals=0,
-            )
-        ],
-        no_value="no exporter answers",
-        width=10,
     ),
     joined_table(
         "Thresholds in force",
@@ -236,20 +227,6 @@ tables: list[Panel] = [
         ],
         no_value="no exporter answers",
         sort=("Threshold", False),
-        width=14,
+        width=24,
     ),
 ]
-
-dashboard = Dashboard(
-    uid="vllm-specdec-exporter",
-    title="Exporter",
-    description="Are all servers polled, and can the other dashboards be trusted?",
-    page="operations.md",
-    sections=[
-        ("", top),
-        ("Polls and scrapes", polls),
-        ("Exporters", tables),
-    ],
-    variables=variables.of_targets(),
-    marks=annotations.marks(models=False),
-)

@@ -1,0 +1,142 @@
+"""Lite: what vLLM's own series say, for which it needs neither exporter nor rules; and
+the verdict, where they are.
+"""
+
+from grafana_panels import annotations, variables, verdict
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import COUNT, LENGTH, RATIO, positions
+from grafana_panels.latency import latency
+from grafana_panels.models import models_table
+from grafana_panels.palette import BLUE, GREY, ORANGE, POSITIONS, SKY
+from grafana_panels.panel import Panel, lines, over_time
+from grafana_panels.promql import MODEL, MODEL_LEGEND, total
+from grafana_panels.variables import LABELS, MODELS, selector
+from grafana_panels.vllm import SPECULATES, summed_rate
+
+UNDRAFTED = "vLLM is not scraped, or drafts nothing"
+_ACCEPTED, _DRAFTED, _DRAFTS = (
+    f"spec_decode_num_{name}_total"
+    for name in ("accepted_tokens", "draft_tokens", "drafts")
+)
+_BY_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+_SHARE_BY_POSITION = (
+    f"{summed_rate(_BY_POSITION, 'position')} / on () group_left () "
+    f"({summed_rate(_DRAFTS)} > 0)"
+)
+
+model = models_table(
+    "Verdict, and what to do",
+    "Needs the exporter. Whether speculation pays follows from no panel below alone.",
+    "no exporter: the panels below need none",
+    states=verdict.of_models(),
+    rows=5,
+)
+
+drafts: list[Panel] = [
+    lines(
+        "Acceptance rate",
+        "Accepted over draft tokens. What is enough depends on costs: see the verdict.",
+        {},
+        others=[
+            over_time(
+                f"{summed_rate(_ACCEPTED, MODEL)} / "
+                f"({summed_rate(_DRAFTED, MODEL)} > 0)",
+                MODEL_LEGEND,
+            )
+        ],
+        **RATIO,
+        no_value=UNDRAFTED,
+        width=8,
+    ),
+    lines(
+        "Acceptance length",
+        "Tokens per draft with the model's own: from 1, where drafts are for nothing.",
+        {},
+        others=[
+            over_time(
+                f"1 + {summed_rate(_ACCEPTED, MODEL)} / "
+                f"({summed_rate(_DRAFTS, MODEL)} > 0)",
+                MODEL_LEGEND,
+            )
+        ],
+        **LENGTH,
+        no_value=UNDRAFTED,
+        width=8,
+    ),
+    lines(
+        "Acceptance by position",
+        "Share of drafts, of all models chosen. Late lines near 0: lower K.",
+        {},
+        others=[
+            over_time(
+                # Prometheus sorts by labels, as texts: 10 would come before 2.
+                f'label_replace({_SHARE_BY_POSITION}, "digits", "1", "position", ".")',
+                "position {{position}}",
+            )
+        ],
+        **RATIO,
+        overrides=positions(POSITIONS, GREY),
+        no_value=UNDRAFTED,
+        width=8,
+    ),
+]
+
+throughput: list[Panel] = [
+    lines(
+        "Tokens per second",
+        "All output, its part from drafts, and drafted tokens that were rejected.",
+        {
+            "output": (summed_rate("generation_tokens_total"), BLUE),
+            "from drafts": (summed_rate(_ACCEPTED), SKY),
+            "rejected": (
+                f"clamp_min({summed_rate(_DRAFTED)} - {summed_rate(_ACCEPTED)}, 0)",
+                ORANGE,
+            ),
+        },
+        unit="suffix:tokens/s",
+        decimals=0,
+        least=0,
+        no_value=UNDRAFTED,
+    ),
+    lines(
+        "Requests running and waiting",
+        "A growing queue: add replicas, or draft less to free GPU time.",
+        {
+            name: (total(f"«vllm»num_requests_{name}{{{MODELS}}}"), color)
+            for name, color in (("running", BLUE), ("waiting", ORANGE))
+        },
+        **COUNT,
+        no_value="vLLM is not scraped",
+    ),
+]
+
+
+def _of_servers() -> list[variables.Json]:
+    """Return the variables of labels, from the series of servers that speculate."""
+    queries = []
+    chosen = list[str]()
+    for name, heading in LABELS.items():
+        series = SPECULATES.replace("{}", f"{{{selector(chosen)}}}")
+        queries.append(
+            variables.query(name, heading, f"label_values({series}, {name})")
+        )
+        chosen.append(name)
+    return queries
+
+
+dashboard = Dashboard(
+    uid="vllm-specdec-lite",
+    title="Lite",
+    description=(
+        "What do vLLM's own series say of speculation, without exporter and rules?"
+    ),
+    page="dashboards.md",
+    sections=[("", [model, *drafts, *throughput, *latency])],
+    variables=[
+        variables.datasource(),
+        *_of_servers(),
+        variables.window(),
+        variables.filters(),
+    ],
+    marks=annotations.marks(),
+)
