@@ -19,7 +19,7 @@ _SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
 #: The label that names where exporters read a model that is `watched`.
-_OF_VLLM = "vllm_namespace"
+_OF_VLLM = "namespace_of_vllm"
 #: The namespace in the name of a Service, such as vllm.chat.svc:8000.
 _IN_NAME = r"(?:.*://)?[^.:]+[.]([^.:]*[a-z][^.:]*)(?:[.:].*)?"
 #: VLLM that speculates, its namespace by that label.

@@ -175,7 +175,9 @@ def _at_each_k() -> str:
     estimates = _last("estimated_speedup_at")
     of_engines = _last("estimated_speedup_at", **{_K: "0"})
     made = f"sum by ({s.MODEL}) ({generated} and on ({s.ENGINE}) {of_engines})"
-    spent = f"sum by ({by}) ({generated} / on ({s.ENGINE}) group_right () {estimates})"
+    # Of a pair of Prometheus servers each has the engine once.
+    once = f"max by ({s.ENGINE}) ({generated})"
+    spent = f"sum by ({by}) ({once} / on ({s.ENGINE}) group_right () {estimates})"
     return (
         f"{made}\n"
         f"/ on ({s.MODEL}) group_right () ({spent} > 0)\n"
@@ -351,7 +353,7 @@ def _saved() -> str:
 
     An engine counts by the share of the time in which it has requests.
     """
-    busy = f"clamp_max({_last('requests_running')}, 1)"
+    busy = f"clamp_max(max by ({s.ENGINE}) ({_last('requests_running')}), 1)"
     ends = (
         _last("speedup"),
         _last("speedup_interval", bound="low"),

@@ -131,15 +131,18 @@ def quantile(
 ) -> str:
     """Return a quantile of any histogram, if it is above a bound; without observations
     it is absent, not NaN.
+
+    A Prometheus that converts classic histograms has them without buckets.
     """
     labels = f"le, {by}" if by else "le"
-    estimate = (
-        f"histogram_quantile({share:g}, "
-        f"{summed_rate(histogram + '_bucket', select, labels, over=over)})"
+    rates = (
+        summed_rate(histogram + "_bucket", select, labels, over=over),
+        summed_rate(histogram, select, by, over=over),
     )
+    estimate = " or ".join(f"histogram_quantile({share:g}, {rate})" for rate in rates)
     if above:
-        return f"{estimate} > {above:g}"
-    return f"{estimate} >= 0"
+        return f"({estimate}) > {above:g}"
+    return f"({estimate}) >= 0"
 
 
 class Flow:

@@ -10,7 +10,7 @@ import pytest
 from alerts.fleet import END, build
 from alerts.formulas import all_values, text
 from alerts.lint import read_bundle, records
-from alerts.promtool import History, Query, verify
+from alerts.promtool import History, Query, alert_names, verify
 from alerts.world import JOB, MODEL, Phase, World, idle
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis
@@ -467,3 +467,28 @@ def test_a_restart_takes_nothing_away(tmp_path: Path) -> None:
     _recorded(
         tmp_path, world, 22, drafts__rate5m=1800 / 240, acceptance__ratio_rate5m=0.7
     )
+
+
+def test_a_pair_of_servers_doubles_counts_and_breaks_no_rule(tmp_path: Path) -> None:
+    """Its series reach the rules twice, by a label that nothing takes off: ratios hold,
+    and promtool would tell of a rule that fails.
+    """
+    pair = World()
+    for series, samples in build().samples().items():
+        name, _, labels = series.partition("{")
+        for replica in "ab":
+            pair.repeat(f'{name}{{prometheus_replica="{replica}",{labels}', samples)
+    length = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
+    drafts = "model:vllm_specdec_drafts:rate5m"
+    queries = [
+        _query(END, name, {text(key): times * v for key, v in EXPECTED[name].items()})
+        for name, times in ((length, 1), (drafts, 2))
+    ]
+    complaint = verify(
+        tmp_path,
+        History("pair", pair, queries),
+        rules={*RECORDED, *alert_names()},
+        interval="3m",
+        texts=False,
+    )
+    assert complaint == "", complaint

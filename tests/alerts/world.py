@@ -162,6 +162,10 @@ class World:
                 named = series.replace("{", f'{{cluster="{cluster}",', 1)
             self._samples[named] = samples
 
+    def repeat(self, series: str, samples: Iterable[str]) -> None:
+        """Add a series as `samples` has it."""
+        self._samples[series] = list(samples)
+
     def samples(self) -> dict[str, tuple[str, ...]]:
         """Return every series with its samples, one a minute; `MISSING` where there is
         none.

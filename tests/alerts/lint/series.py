@@ -58,11 +58,13 @@ def raw_metrics() -> dict[str, frozenset[str]]:
     for name, labels in set(_SAMPLE.findall("\n".join(texts))):
         for spelled in spellings(name):
             known[spelled] |= frozenset(_LABEL.findall(labels))
+            known[spelled.removesuffix("_bucket")] |= known[spelled] - {"le"}
     for row in METRICS:
         own = frozenset((*_SCOPES[row.scope], *row.labels))
         if row.kind is Kind.HISTOGRAM:
             known[f"{row.full_name}_bucket"] = own | {"le"}
             known[f"{row.full_name}_count"] = known[f"{row.full_name}_sum"] = own
+            known[row.full_name] = own  # converted into a native one
         else:
             known[row.full_name] = own
     return dict(known)
