@@ -290,7 +290,7 @@ models = models_table(
         verdict.k_of("num_speculative_tokens", MODEL),
         unit="short",
         decimals=0,
-        width=48,
+        width=52,
         mappings=_K_WORDS,
     ),
     Column("Won, 24 h", won(MODEL), **HOURS, width=84),

@@ -21,12 +21,12 @@ _CHANGE = "speedup_change:cause"
 
 def why() -> str:
     """Return 1 for each model whose speedup changed, with a label: what the load (or
-    another K) took, what drafts took, both together, and the word for the first.
+    another K) took, what drafts took, the whole change, and the word for the first.
     """
     drafts = recorded(_CHANGE, cause="drafts")
-    rest = f'{recorded(_CHANGE)[:-1]},cause!="drafts"}}'
-    both = f"sum by ({MODEL}) ({recorded(_CHANGE)})"
-    parts = (f"round({part}, 0.01)" for part in (rest, drafts, both))
+    load = f'{recorded(_CHANGE)[:-1]},cause!="drafts"}}'
+    change = f"sum by ({MODEL}) ({recorded(_CHANGE)})"
+    parts = (f"round({part}, 0.01)" for part in (load, drafts, change))
     return in_words(MODEL, "why", *parts, and_label="cause")
 
 
@@ -50,10 +50,10 @@ def why_mappings() -> list[Json]:
     signs = {"-": "-", "": "+"}
     mappings = [
         pattern(
-            rf"{rest}([\d.]+) {drafts}([\d.]+) {both}([\d.]+) (load.*)",
-            f"{signs[both]}$3: drafts {signs[drafts]}$2, $4 {signs[rest]}$1",
+            rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) (load.*)",
+            f"{signs[change]}$3: drafts {signs[drafts]}$2, $4 {signs[load]}$1",
         )
-        for rest, drafts, both in product(signs, repeat=3)
+        for load, drafts, change in product(signs, repeat=3)
     ]
     mappings += [
         pattern(
@@ -104,11 +104,16 @@ def models_table(
         ],
         hidden=links.CHOSEN,
         overrides=[
-            named("Verdict", custom__width=300, **filled(verdict.verdict_mappings())),
-            named("Do", custom__width=188, mappings=verdict.todo_mappings()),
+            named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
+            named(
+                "Do",
+                custom__width=180,
+                custom__cellOptions=WRAPPED,
+                mappings=verdict.todo_mappings(),
+            ),
             named(
                 "Why",
-                custom__width=192,
+                custom__width=165,
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +56,16 @@ class Servers:
             "num_speculative_tokens": k,
         }
 
-    def new(self, model: str, speculation: Speculation, *arguments: str) -> VllmServer:
-        """Return a server that has not been started, for who wants one of their own."""
+    def new(
+        self,
+        model: str,
+        speculation: Speculation,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> VllmServer:
+        """Return a server that has not been started, for who wants one of their own;
+        with variables of its own.
+        """
         folder = self._folder / f"server-{len(list(self._folder.iterdir()))}"
         folder.mkdir()
         return VllmServer(
@@ -66,6 +74,7 @@ class Servers:
             folder,
             speculation=speculation,
             arguments=arguments,
+            environment=environment,
         )
 
     def running(self, model: str, *speculations: Speculation) -> list[VllmServer]:

@@ -2,8 +2,9 @@
 else of a start.
 
 Run by vLLM's interpreter, with the folder to make the models in. Each line of standard
-input is the JSON of the arguments of `vllm` and of the log to write; it forks a server
-with a process group of its own for it, and prints the process ID.
+input is the JSON of the arguments of `vllm`, of the log to write, and of variables for
+its environment; it forks a server with a process group of its own for it, and prints
+the process ID.
 """
 
 import gc
@@ -39,6 +40,8 @@ import vllm.v1.worker.cpu_worker  # noqa: E402, F401
 from prometheus_client import values  # noqa: E402
 from vllm.entrypoints.cli.main import main  # noqa: E402
 
+COUNTS = "PROMETHEUS_MULTIPROC_DIR"
+
 if os.waitpid(making, 0)[1]:
     sys.exit("no models were made")
 # outlives the servers, and removes the shared memory that they leave
@@ -46,7 +49,7 @@ resource_tracker.ensure_running()
 gc.freeze()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a server
 for line in sys.stdin:
-    arguments, log = json.loads(line)
+    arguments, log, environment = json.loads(line)
     if child := os.fork():
         print(child, flush=True)
         continue
@@ -57,11 +60,12 @@ for line in sys.stdin:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     if "--data-parallel-size" in arguments:
+        environment[COUNTS] = str(Path(log).with_suffix(""))
+    os.environ.update(environment)
+    if COUNTS in environment:
         # Several API servers count in files of a folder; whether to do so was decided
         # when this was imported.
-        counts = Path(log).with_suffix("")
-        counts.mkdir()
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counts)
+        Path(environment[COUNTS]).mkdir(exist_ok=True)
         values.ValueClass = values.get_value_class()
     sys.argv = ["vllm", *arguments]
     sys.exit(main())

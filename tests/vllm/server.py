@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -115,9 +115,12 @@ class Launcher:
                 env=inherited | ENVIRONMENT | places,
             )
 
-    def start(self, arguments: Sequence[str], log: Path) -> int:
+    def start(
+        self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]
+    ) -> int:
         """Start a server and return the ID of its process, which leads a group."""
-        self._process.stdin.write(json.dumps([arguments, str(log)]) + "\n")
+        wanted = (arguments, str(log), dict(environment))
+        self._process.stdin.write(json.dumps(wanted) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, self._log_file.read_text(errors="replace")
@@ -144,6 +147,7 @@ class VllmServer:
         *,
         speculation: Speculation,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
@@ -152,6 +156,7 @@ class VllmServer:
         self._model = model
         self._directory = directory
         self._arguments = tuple(arguments)
+        self._environment = environment or {}
         self._lives = count(1)
         self._process: int | None = None
         self._log_file = directory / "vllm-0.log"
@@ -194,7 +199,7 @@ class VllmServer:
             command += ["--speculative-config", json.dumps(self.speculation)]
             # Without speculation the server refuses this flag.
             command += ["--per-request-spec-decode-metrics", "detailed"]
-        self._process = self._launcher.start(command, self._log_file)
+        self._process = self._launcher.start(command, self._log_file, self._environment)
 
     def wait_until_ready(self) -> None:
         """Wait for `/health`; fail with the end of the log if the server dies or is too
