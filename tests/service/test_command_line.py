@@ -1,6 +1,7 @@
 """What cannot be used is refused in one line, by name, and with what is allowed."""
 
 import re
+import resource
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 from compare.sides import written
 from support.commands import Outcome, run, run_here, wrong_refusals
 from support.exporter import running_exporter
+from support.programs import COMMAND
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
@@ -228,3 +230,11 @@ def test_imports_of_a_plain_sidecar() -> None:
     _, names = run("-c", script, command=(sys.executable,)).out.splitlines()
 
     assert set(LATE) & set(names.split()) == set()
+
+
+def test_open_files_are_limited_by_the_hard_limit_only() -> None:
+    """Each server takes one, with and without a tap."""
+    shell = ("/bin/sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh", COMMAND)
+    with running_exporter(command=shell) as exporter:
+        soft, hard = resource.prlimit(exporter.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard > 128

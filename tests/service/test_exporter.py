@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.runtime import logs
 from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.serve.kept_memory import LEAST
 from vllm_specdec_exporter.serve.poll_turns import polled_together
 from vllm_specdec_exporter.settings.configuration import load
 
+FIRST = "http://127.0.0.1:1"
 SERVERS = "vllm: {url: [http://127.0.0.1:1, http://127.0.0.1:2]}\n"
 
 
@@ -59,6 +62,31 @@ async def test_a_file_that_was_emptied(
     assert running.exporter.latest().reload.successful
     assert running.servers == servers
     await running.exporter.stop()
+
+
+async def test_what_is_kept_of_servers_that_remain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a reload that replaces their pollers: their models and their memory; and what
+    the new configuration may not mean is logged, once.
+    """
+    monkeypatch.setattr("vllm_specdec_exporter.serve.exporter.RELOAD_SECONDS", 0.0)
+    running = Running(tmp_path, SERVERS)
+    exporter = running.exporter
+    for name in running.servers:
+        exporter._served[name] = frozenset({"m"})
+        exporter._memory.keep(name, LEAST // 2)
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it would end caplog
+    changed = (
+        SERVERS.replace(":2]", ":3]") + "poll: {timeout: 1s}\nspec: {config: '{}'}\n"
+    )
+    for _ in range(2):
+        await running.reload(changed)
+    await exporter.stop()
+    assert list(exporter._served) == list(exporter._memory._kept) == [FIRST]
+    warnings = [each for each in caplog.records if each.levelname == "WARNING"]
+    (record,) = warnings
+    assert "one --spec.config for several servers" in vars(record)["fields"]["finding"]
 
 
 async def test_health(tmp_path: Path) -> None:

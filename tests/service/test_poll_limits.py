@@ -2,13 +2,17 @@
 
 import asyncio
 import math
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults.rig import vllm
 from support.builders import counters
 from support.copies import replace
+from support.faulty_server import FaultyServer, answer
+from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.engines.reading import (
     EngineKey,
     EngineReading,
@@ -21,8 +25,18 @@ from vllm_specdec_exporter.runtime.memory_limit import memory_limit
 from vllm_specdec_exporter.serve.kept_memory import BASE, MIB, KeptMemory, kept_bytes
 from vllm_specdec_exporter.serve.poll_turns import MAX_WAITING, PollTurns
 from vllm_specdec_exporter.serve.poller import Poller
-from vllm_specdec_exporter.upstream.client import UpstreamResponse
-from vllm_specdec_exporter.upstream.read_budget import ReadBudget
+from vllm_specdec_exporter.upstream.client import (
+    PollError,
+    Upstream,
+    UpstreamResponse,
+)
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig
+from vllm_specdec_exporter.upstream.read_budget import (
+    MAX_READ,
+    SHARE,
+    SHARES,
+    ReadBudget,
+)
 
 
 async def takes(budget: ReadBudget, reader: str, size: int) -> bool:
@@ -37,7 +51,7 @@ async def takes(budget: ReadBudget, reader: str, size: int) -> bool:
 
 class TestReading:
     async def test_all_but_the_oldest_share_a_limit(self) -> None:
-        budget = ReadBudget(100)
+        budget = ReadBudget(100, share=0)
         assert await takes(budget, "oldest", 1000)
         assert await takes(budget, "second", 60)
         assert not await takes(budget, "third", 60)
@@ -48,13 +62,41 @@ class TestReading:
         assert await takes(budget, "second", 1000)
 
     async def test_who_waits_goes_on_when_there_is_room(self) -> None:
-        budget = ReadBudget(100)
+        budget = ReadBudget(100, share=0)
         await budget.take("oldest", 1)
         await budget.take("second", 100)
         waiting = asyncio.ensure_future(budget.take("third", 1))
         await asyncio.sleep(0)
         budget.release("second")
         await asyncio.wait_for(waiting, 1)
+
+    async def test_large_ones_do_not_hold_up_the_usual_ones(self) -> None:
+        """Of which the oldest have a share; the next ones wait until one is read."""
+        budget = ReadBudget()
+        assert await takes(budget, "oldest", MAX_READ)
+        assert await takes(budget, "large", MAX_READ)
+        assert await takes(budget, "large", SHARE)
+        assert not await takes(budget, "large", 1)
+        usual = [f"usual {number}" for number in range(SHARES - 2)]
+        for _ in range(2):
+            for reader in usual:
+                assert await takes(budget, reader, SHARE // 2)
+        assert not await takes(budget, usual[0], SHARE)
+        assert not await takes(budget, "next", 1)
+        budget.release(usual[0])
+        assert await takes(budget, "next", SHARE)
+
+    async def test_its_wait_is_no_timeout_of_the_server(self) -> None:
+        """The exporter is late; and the poll holds nothing any more."""
+        budget = ReadBudget(1, share=0)
+        await budget.take("oldest", 1)
+        config = UpstreamConfig(timeout=0.3)
+        with FaultyServer(answer(vllm())) as server:
+            client = Upstream(parse_target(server.url), config, budget)
+            with pytest.raises(PollError) as caught:
+                await client.read()
+        assert caught.value.reason == "stale"
+        assert await takes(budget, "next", 1)
 
 
 class TestTurns:
@@ -104,6 +146,18 @@ class TestTurns:
         await asyncio.gather(*waiting)
         assert turns.has_room(stale=False)
 
+    async def test_large_responses_that_wait_count(self) -> None:
+        turns = PollTurns(lambda: 0.0)
+        go_on = threading.Event()
+        waiting = [
+            asyncio.ensure_future(turns.large(go_on.wait)) for _ in range(MAX_WAITING)
+        ]
+        await asyncio.sleep(0)
+        assert not turns.has_room(stale=False)
+        go_on.set()
+        await asyncio.gather(*waiting)
+        assert turns.has_room(stale=False)
+
 
 class _Answered:
     """A client whose server has answered."""
@@ -128,6 +182,50 @@ class _Answered:
 
     async def close(self) -> None:
         pass
+
+
+def poller(upstream: _Answered, **shared: Any) -> Poller:
+    return Poller(
+        "t",
+        upstream,  # type: ignore[arg-type]
+        Settings(),
+        5.0,
+        patience=math.inf,
+        clock=lambda: 0.0,
+        wall=lambda: 0.0,
+        **shared,
+    )
+
+
+async def test_a_server_that_was_never_polled_is_preferred() -> None:
+    """As one whose result is stale; but its first poll counts as no error."""
+    turns = PollTurns(lambda: 0.0)
+    waiting = [asyncio.ensure_future(turns.take()) for _ in range(MAX_WAITING + 1)]
+    await asyncio.sleep(0)
+    new = poller(_Answered(vllm()), turns=turns)
+    await new.poll()
+    assert new.latest.up
+    assert new.latest.poll_errors_total["stale"] == 0
+    await asyncio.gather(*waiting)
+
+
+class _Failing(_Answered):
+    """A client with a bug, whose text quotes a credential."""
+
+    async def fetch(self) -> UpstreamResponse:
+        raise ValueError("no address: [hidden]")
+
+    def mask(self, text: str) -> str:
+        return text.replace("hidden", "<secret>")
+
+
+async def test_a_traceback_has_no_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    await poller(_Failing(b"")).poll()
+    record = caplog.records[0]
+    assert record.getMessage() == "poll failed unexpectedly"
+    fields = vars(record)["fields"]
+    assert fields["traceback"].startswith("Traceback")
+    assert fields["traceback"].endswith("ValueError: no address: [<secret>]")
 
 
 def reading(engines: int = 1, latencies: Latencies | None = None) -> Reading:
@@ -187,20 +285,11 @@ async def test_a_poll_beyond_it_is_refused() -> None:
     memory = KeptMemory(0)
     assert memory.keep("other", 15 * MIB)
     upstream = _Answered(vllm(engines=20))
-    poller = Poller(
-        "t",
-        upstream,  # type: ignore[arg-type]
-        Settings(),
-        5.0,
-        patience=math.inf,
-        clock=lambda: 0.0,
-        wall=lambda: 0.0,
-        memory=memory,
-    )
-    await poller.poll()
-    assert poller.latest.failure is not None
-    assert poller.latest.failure.reason == "too_large"
-    assert "20 engines" in poller.latest.failure.message
+    refused = poller(upstream, memory=memory)
+    await refused.poll()
+    assert refused.latest.failure is not None
+    assert refused.latest.failure.reason == "too_large"
+    assert "20 engines" in refused.latest.failure.message
     memory.forget("other")
-    await poller.poll()
-    assert poller.latest.up
+    await refused.poll()
+    assert refused.latest.up

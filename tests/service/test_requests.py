@@ -24,6 +24,7 @@ from vllm_specdec_exporter.config.values import Target, parse_target
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
+from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
 from vllm_specdec_exporter.per_request.observation import RecordState, Source
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
@@ -182,6 +183,21 @@ def test_load_of_each_model() -> None:
     assert {model: load.batch_size for model, load in costs.items()} == {"m": 8.0}
     # vLLM drafts ahead, which its engine says and no flag.
     assert costs["m"].profile == replace(settings.costs.profile, drafts_ahead=True)
+
+
+def test_one_speculative_config_for_several_models_prices_none() -> None:
+    """As for the judgement: of which model it is cannot be known."""
+    settings = settings_for(for_method("eagle3"), "eagle3", 3)
+    settings = replace(settings, unspecified=Settings())
+    busy = judged(settings, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=8.0)
+    one = TargetResult("a", engines=(busy,))
+    other = TargetResult("b", engines=(replace(busy, model_name="other"),))
+
+    specified = batch_costs([one], settings)["m"]
+    assert batch_costs([one, other], settings)["m"] != specified
+    assert batch_costs([one, other], settings) == batch_costs(
+        [one, other], settings.unspecified
+    )
 
 
 #: SGLang's records have the configured number of drafted tokens, whatever was drafted;

@@ -84,7 +84,7 @@ def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
         certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
         file.write_bytes(Path(certificate).read_bytes())
         flags = {
-            "vllm.url": "https://127.0.0.1:1",
+            "vllm.url": ["https://127.0.0.1:1"],
             "tap.listen-address": "127.0.0.1:0",
             "vllm.cert-file": str(file),
             "vllm.key-file": key,

@@ -1,5 +1,6 @@
 """The client for the servers: limits, credentials, TLS, and what it never does."""
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -196,6 +197,23 @@ class TestRequest:
         server.behaviour = status(MOVED, Location="https://127.0.0.1/metrics/")
         error = await failure(server.url)
         assert "redirected to 'https://127.0.0.1/metrics/'" in str(error)
+
+    async def test_a_redirect_that_is_no_address(self, server: FaultyServer) -> None:
+        """Which quotes what was sent."""
+        server.behaviour = status(MOVED, Location=f"http://[{KEY}]/")
+        error = await failure(server.url, headers=(("X-Api-Key", KEY),))
+        assert error.reason == "redirect"
+        assert "redirected to 'http://[<secret>]/'" in str(error)
+
+    @pytest.mark.parametrize("ends", [raw, hang], ids=["cut", "hanging"])
+    async def test_a_refusal_without_its_body(
+        self, server: FaultyServer, ends: Any
+    ) -> None:
+        server.behaviour = ends(
+            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 9\r\n\r\n"
+        )
+        error = await failure(server.url, 2.0)
+        assert (error.reason, str(error)) == ("http_status", "HTTP 400 Bad Request")
 
     async def test_redirects_that_never_end(self, server: FaultyServer) -> None:
         """The slash is added once."""
@@ -556,6 +574,7 @@ class TestTls:
 
             assert error.reason == "timeout"
             assert len(server.requests) == 1
+            await asyncio.sleep(0.1)  # the loop closes it in its next turn
             assert not _is_established(server.port)
 
     async def test_client_certificate(self, ca: Authority, other_ca: Authority) -> None:

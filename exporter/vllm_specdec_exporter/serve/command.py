@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ from ..settings.option_table import OPTIONS
 from ..settings.web_options import CONFIG_FILE_VARIABLE, add_config_file
 from . import standby
 from .endpoints import create_app
-from .exporter import Exporter
+from .exporter import Exporter, log_doubts
 from .tap import end_tap, make_tap
 
 if TYPE_CHECKING:
@@ -108,7 +109,17 @@ def stand_by(arguments: Sequence[str]) -> int | None:
     """Stand by after invalid flags if --startup.on-error=wait is set; ``None`` to exit
     at once.
     """
+    _raise_descriptor_limit()
     return standby.stand_by_without_flags(arguments, os.environ)
+
+
+def _raise_descriptor_limit() -> None:
+    """Raise the limit of file descriptors to its maximum: each server needs one, and a
+    client of the tap two.
+    """
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stderr.write(f"warning: {doubt}\n")
         sys.stdout.write("the configuration is valid\n")
         return 0
+    _raise_descriptor_limit()
     wait = standby.waits_on_error(vars(args), os.environ)
     return asyncio.run(_start(partial(_prepare, load), vars(args), wait=wait))
 
@@ -165,8 +177,7 @@ async def _start(
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         _warn_of_unknown_variables()
-        for doubt in config.doubts(exporter.config):
-            logs.log(logging.WARNING, "configuration does not fit", finding=doubt)
+        log_doubts(exporter.config)
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 

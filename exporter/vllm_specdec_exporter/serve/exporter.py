@@ -21,7 +21,7 @@ from ..publish.last_hour import LastHour
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads
 from ..runtime.memory_limit import memory_limit
-from ..settings.configuration import ServeConfig
+from ..settings.configuration import ServeConfig, doubts
 from ..upstream.client import Upstream
 from ..upstream.discovery import Discovery
 from ..upstream.read_budget import ReadBudget
@@ -267,6 +267,10 @@ class Exporter:
             predecessor = previous.get(poller.name)
             if predecessor is not None and predecessor in removed:
                 poller.adopt(predecessor)
+        names = {poller.name for poller in pollers}
+        for poller in removed:
+            if poller.name not in names:
+                poller.forget()
         return pollers
 
     async def _apply(self, config: ServeConfig, pollers: list[Poller]) -> None:
@@ -291,6 +295,8 @@ class Exporter:
                 logging.WARNING,
                 "web.*, tap.* and push.* settings take effect after a restart",
             )
+        if doubts(config) != doubts(old):
+            log_doubts(config)
 
     def _make_pollers(self, config: ServeConfig) -> list[Poller]:
         for target in config.upstream.targets:
@@ -320,6 +326,12 @@ class Exporter:
             for event in aggregate(self.latest()):
                 logs.write((event,))
                 await asyncio.sleep(0)  # a thousand lines must not block other tasks
+
+
+def log_doubts(config: ServeConfig) -> None:
+    """Log what a configuration may not mean as it is written."""
+    for doubt in doubts(config):
+        logs.log(logging.WARNING, "configuration does not fit", finding=doubt)
 
 
 def _kept(existing: Poller | None, new: Poller) -> Poller:

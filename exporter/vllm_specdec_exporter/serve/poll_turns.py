@@ -44,13 +44,14 @@ class PollTurns:
         self._taken = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._large = asyncio.Lock()
+        self._large_waiting = 0  # with the one that is at work
         self._left_out = 0
         self._logged_at: float | None = None
 
     def has_room(self, *, stale: bool) -> bool:
         """Return whether a poll may begin, whose last result may be stale."""
         limit = MAX_WAITING_IF_STALE if stale else MAX_WAITING
-        return len(self._waiting) < limit
+        return len(self._waiting) + self._large_waiting < limit
 
     async def take(self) -> None:
         """Wait for a turn of the loop in which no other response was judged."""
@@ -81,8 +82,12 @@ class PollTurns:
         """Return the result of work on a large response, done in a thread, one after
         another: threads take the interpreter from each other and from the loop.
         """
-        async with self._large:
-            return await in_daemon_thread(function)
+        self._large_waiting += 1
+        try:
+            async with self._large:
+                return await in_daemon_thread(function)
+        finally:
+            self._large_waiting -= 1
 
     def leave_out(self) -> None:
         """Count a poll that was left out, and log that there are some."""
@@ -94,6 +99,7 @@ class PollTurns:
                 logging.WARNING,
                 "polls are left out",
                 polls=self._left_out,
-                why="the exporter has too little processor time for its servers",
+                why="the exporter has too little processor time or memory for its "
+                "servers",
             )
             self._left_out = 0

@@ -7,6 +7,8 @@ are skipped.
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -137,7 +139,9 @@ class Poller:
         """Poll once and keep the result."""
         started = self._clock()
         stale = self._overdue(started)
-        if not self._turns.has_room(stale=stale):
+        # One that was never polled would starve behind those whose results are stale.
+        is_urgent = stale or self._expires is None
+        if not self._turns.has_room(stale=is_urgent):
             self._leave_out()
             return
         previous = self.latest
@@ -180,8 +184,12 @@ class Poller:
         except Unrecognized as error:
             return _failure("unrecognized", error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
-            logs.LOGGER.exception(
-                "poll failed unexpectedly", extra={"fields": {"target": self.name}}
+            logs.log(
+                logging.ERROR,
+                "poll failed unexpectedly",
+                target=self.name,
+                # Its last line may quote the server, which may quote a credential.
+                traceback=self._upstream.mask(traceback.format_exc().rstrip()),
             )
             return PollFailure("internal", f"{type(error).__name__}: {error}")
 
@@ -284,9 +292,12 @@ class Poller:
 
     async def close(self) -> None:
         """Close the client."""
+        await self._upstream.close()
+
+    def forget(self) -> None:
+        """Forget the target, which has no other poller now."""
         self._served.pop(self.name, None)
         self._memory.forget(self.name)
-        await self._upstream.close()
 
 
 def _failure(reason: str, error: Exception) -> PollFailure:

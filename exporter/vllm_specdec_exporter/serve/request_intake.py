@@ -182,6 +182,8 @@ def batch_costs(
     """
     from ..per_request.acceptance import BatchCost
 
+    targets = tuple(targets)
+    models = {each.model_name for target in targets for each in target.engines}
     costs: dict[str, BatchCost] = {}
     for target in targets:
         for engine in target.engines:
@@ -190,7 +192,7 @@ def batch_costs(
             if batch_size is None or engine.model_name in costs:
                 continue
             deployment = engine.deployment
-            own = settings.named(target.target).named(engine.model_name)
+            own = settings.named(target.target).of_model(engine.model_name, models)
             profile = deployed(
                 own.costs,
                 own.speculation,

@@ -46,6 +46,8 @@ CLOSED = (
 #: Seconds after its end at which a deadline is noticed by a process that was blocked:
 #: it does not know whether the server answered in time.
 _LATE_SECONDS = 1.0
+#: Longest wait for the body of a refusal, in seconds, which may name the cause.
+_REFUSAL_SECONDS = 0.5
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
 #: then is read in ten; without work for others they take no time.
 _LAST_TURNS = 20
@@ -149,6 +151,8 @@ class Upstream:
         # Opened with the first request, in the loop that sends it.
         self._connection: HttpConnection | None = None
         self._opened_at = 0.0
+        #: Whether the rest of a response is not received because there is no memory.
+        self._waits_for_memory = False
         self._authorized: tuple[str, ...] = ()
         #: The last request, and what it was written from.
         self._written: tuple[tuple[object, ...], bytes] | None = None
@@ -256,6 +260,7 @@ class Upstream:
         any_status: bool = False,
     ) -> UpstreamResponse:
         keeps_connection = False
+        self._waits_for_memory = False
         began = time.monotonic()
         try:
             async with _Deadline(seconds):
@@ -268,6 +273,10 @@ class Upstream:
             if time.monotonic() - began > seconds + _LATE_SECONDS:
                 raise PollError(
                     "stale", "the exporter was blocked while it waited for a response"
+                ) from error
+            if self._waits_for_memory:
+                raise PollError(
+                    "stale", "the exporter waited for memory to read the response"
                 ) from error
             raise PollError(
                 "timeout", f"no complete response within {seconds:g} s"
@@ -396,7 +405,9 @@ class Upstream:
             size += len(piece)
             if size > limit:
                 raise _too_large(limit)
+            self._waits_for_memory = True
             await self._budget.take(self, len(piece))
+            self._waits_for_memory = False
         return b"".join(pieces)
 
     def _moved(self, url: str, location: str) -> str:
@@ -404,11 +415,13 @@ class Upstream:
         there, or raise PollError for any other redirect.
         """
         here = urlsplit(url)
-        there = urlsplit(urljoin(url, location))
         with_slash = here._replace(path=f"{here.path}/")
-        # One slash, or redirects might never end.
-        if not here.path.endswith("/") and there[:3] == with_slash[:3]:
-            return with_slash.geturl()
+        # The error quotes the address, which may quote a credential.
+        with contextlib.suppress(ValueError):
+            there = urlsplit(urljoin(url, location))
+            # One slash, or redirects might never end.
+            if not here.path.endswith("/") and there[:3] == with_slash[:3]:
+                return with_slash.geturl()
         raise PollError(
             "redirect",
             f"redirected to {self.mask(location)[:200]!r}, which is not followed: "
@@ -452,7 +465,11 @@ async def _refusal(url: str, connection: HttpConnection) -> PollError:
             "without a path"
         )
     elif connection.status == 400:
-        said = await connection.read()
+        said = b""
+        # Whether it is complete does not matter: the status is known.
+        with contextlib.suppress(MalformedResponse, OSError):
+            async with asyncio.timeout(_REFUSAL_SECONDS):
+                said = await connection.read()
         if b"HTTPS" in said:
             text += f": {SPEAKS_TLS}"
         elif b"model name is missing" in said:

@@ -10,7 +10,6 @@ parser copies the pieces of a body. So an idle connection holds no memory.
 """
 
 import asyncio
-import contextlib
 import socket
 import ssl
 import threading
@@ -131,14 +130,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         return piece
 
     def end(self) -> None:
-        """End the connection at once.
-
-        The socket is shut down before: asyncio waits up to 30 s for the close_notify of
-        a TLS server that hangs.
-        """
+        """End the connection at once."""
         self.is_reusable = False
-        with contextlib.suppress(OSError):  # closed already
-            self._socket.shutdown(socket.SHUT_RDWR)
         if self._transport is None:
             self._socket.close()
         else:

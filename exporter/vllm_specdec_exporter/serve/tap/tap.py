@@ -1,7 +1,6 @@
 """The tap: its connections, its listener, and a shutdown that lets requests finish."""
 
 import asyncio
-import contextlib
 import logging
 import resource
 import socket
@@ -231,7 +230,6 @@ class Tap:
 
     async def open(self) -> None:
         """Listen, or raise OSError."""
-        _raise_descriptor_limit()
         host, port = self.config.listen
         try:
             listener = await Listener.open(host, port)
@@ -282,15 +280,6 @@ class Tap:
             self._listener.close()
             self._listener = None
         await self.drain()
-
-
-def _raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors to its maximum: a client connection needs two
-    of them.
-    """
-    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
