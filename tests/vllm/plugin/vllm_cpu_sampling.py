@@ -12,14 +12,7 @@ vLLM loads it in each of its processes, by the entry point beside it; `server.py
 this directory on the path.
 """
 
-import os
-import time
-from typing import Any
-
 import torch
-
-#: Variable with the seconds that a drafted position takes, for tests of times.
-POSITION_SECONDS = "SPECDEC_POSITION_SECONDS"
 
 
 def expand_batch_to_tokens(
@@ -42,18 +35,3 @@ def register() -> None:
     from vllm.v1.sample import rejection_sampler
 
     rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
-    if POSITION_SECONDS in os.environ:
-        slow_drafts_down(float(os.environ[POSITION_SECONDS]))
-
-
-def slow_drafts_down(seconds: float) -> None:
-    """Let each drafted position take so long, which a busy processor changes little."""
-    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
-
-    propose = SpecDecodeBaseProposer.propose
-
-    def slowly(self: Any, num_speculative_tokens: int, *args: Any, **rest: Any) -> Any:
-        time.sleep(seconds * num_speculative_tokens)
-        return propose(self, num_speculative_tokens, *args, **rest)
-
-    SpecDecodeBaseProposer.propose = slowly
