@@ -79,7 +79,9 @@ def _records() -> Iterator[Record]:
 
 
 def _serves() -> Record:
-    read = f'last_over_time(vllm_specdec_info{{target!=""}}[{s.LOOK_BACK}])'
+    info = f'last_over_time(vllm_specdec_info{{target!=""}}[{s.LOOK_BACK}])'
+    # Two exporters may read the same server: one series for both.
+    read = f"group by ({s.MODEL}, target) ({info})"
     by_name = f"""label_replace({read}, "{_OF_VLLM}", "$1", "target", "{_IN_NAME}")"""
     by_address = f'label_replace({read}, "instance", "$1", "target", "(.+)")'
     scraped = (
@@ -263,8 +265,8 @@ def _lost() -> tuple[Alert, ...]:
             description=(
                 f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or "
                 "hang. It is not just starting: Prometheus scrapes vLLM itself, or a "
-                "poll fails for another reason than a refused connection. No harm by "
-                "speculation is detected."
+                "poll fails otherwise than by a connection refused or not reached. "
+                "No harm by speculation is detected."
             ),
             action=_LOOK,
             why=(
@@ -320,7 +322,10 @@ def _unreachable() -> Iterator[Alert]:
             "no_answer",
             f"{s.READS} == 0\nunless {_REFUSED}",
             "9m",
-            "has not read SERVER for 10 minutes, and its connections are not refused",
+            (
+                "has not read SERVER for 9 minutes or more, and its connections are "
+                "not refused"
+            ),
             (
                 "The server is up and gives no answer that can be read, or polls "
                 "hang: told within ten minutes."

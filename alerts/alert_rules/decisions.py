@@ -74,10 +74,10 @@ _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
-#: It pays, or nothing is drafted any more.
+#: It pays, or what should be switched off is off or gone.
 _PAYS_OR_OFF = (
     f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n"
-    f"  unless ignoring (method) ({s.UNDRAFTED})"
+    f'  unless ignoring (by) {_SILENCED}{{by="end"}}'
 )
 
 
@@ -95,18 +95,48 @@ def _silenced() -> Record:
 
     told = s.told("VLLMSpecDecodeDisable", ', action="measure"')
     measure = f"group by ({s.MODEL}, method) {told}"
+    judged = f"last_over_time({s.DISABLE_RULE}[1h])"
+    info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
+    # Where the model has engines: a gap in scraping ends nothing.
+    over = (
+        f"group by ({s.MODEL}, method) (\n"
+        f'  last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
+        f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info}\n"
+        f'  or last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
+        f"and on ({s.MODEL}) {s.METHOD}\n"
+        f"  or {judged} and on ({s.MODEL}) ({s.UNDRAFTED})\n)"
+    )
+
+    def harm(more: str = "") -> str:
+        return (
+            'count_over_time(ALERTS{alertname="VLLMSpecDecodeHarmful", '
+            f'alertstate="firing"{more}}}[2h])'
+        )
+
+    # What it said of one method is no news of another.
+    of_all = harm(', method=""')
+    said = (
+        f"group by ({s.MODEL}, method) (\n"
+        f"  {judged} and on ({s.MODEL}, method) {harm()}\n"
+        f"  or {judged} and on ({s.MODEL}) {of_all}\n)"
+    )
+    ends = s.labelled("by", end=over, harm=said)
     return Record(
         _SILENCED,
         f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
         f"{well('12h')}\n"
         f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)\n"
-        f"or {s.tagged(measure, 'action', 'measure')}",
+        f"or {s.tagged(measure, 'action', 'measure')}\nor {ends}",
         why=(
             "Disable does not begin: yesterday within three hours of this time it was "
             "too low for a quarter of an hour, and has been well since, as with a "
             "batch every night; or it fired within a day, and half an hour ago it was "
-            "well, as in waves. To measure is asked for once in six days."
+            "well, as in waves. To measure is asked for once in six days. By=end: it "
+            "does not go on: the method has no engines, but another has; or the model "
+            "has several methods and is judged as a whole no more; or tokens have no "
+            "drafts. By=harm: Harmful has said it within two hours, of the model or of "
+            "this method."
         ),
     )
 
@@ -229,16 +259,14 @@ def _disable_while_paged(disable: Alert) -> Alert:
             f"max by ({s.MODEL}, method) ({ticket})\n"
             f"unless max_over_time({s.DISABLE_RULE}[15m]) >= {_BAND}\n"
             f"  {_PAYS_OR_OFF}\n"
-            f"and on ({s.MODEL}) "
-            f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", '
-            f'alertstate="firing"}}[2h])'
+            f'and ignoring (by) {_SILENCED}{{by="harm"}}'
         ),
         hold="",
         summary=disable.summary,
         description=(
-            f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']} or one of its "
-            "methods within 2 hours, so the ticket on disabling is not sent. This "
-            "alert brings the decision to programs."
+            f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']}{t.BY_METHOD} "
+            "within 2 hours, so the ticket on disabling is not sent. This alert brings "
+            "the decision to programs."
         ),
         action=disable.action,
         labels=disable.labels,

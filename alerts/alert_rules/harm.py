@@ -278,9 +278,9 @@ def _comparable() -> Record:
         f"{_SAME_YARDSTICK}\n"
         ")",
         why=(
-            "No higher load than a day ago, the same K, basis and cost profile, and "
-            "enough drafts then and now. Waiting requests count, because a full batch "
-            "does not grow."
+            "A load at most a quarter above that of a day ago, the same K, basis and "
+            "cost profile, and enough drafts then and now. Waiting requests count, "
+            "because a full batch does not grow."
         ),
     )
 
@@ -298,7 +298,7 @@ def _regressed() -> Alert:
         hold="30m",
         keep="1h",
         summary=(
-            "Speculation gains less than yesterday at this time, at no higher load."
+            "Speculation gains less than yesterday at this time, at a similar load."
         ),
         description=(
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would "

@@ -24,8 +24,6 @@ Subject = Literal[
     "activity",
     "acceptance",
     "payoff",
-    "latency",
-    "load",
     "errors",
     "decision",
     "objective",

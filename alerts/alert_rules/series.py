@@ -144,7 +144,10 @@ ADVISED = (
 )
 #: Engines of which most must agree: with advice, or that draft and are not known to
 #: gain or to lose.
-VOTERS = f"{ADVISED} or (engine:vllm_specdec_drafts:rate5m > 0 unless {ENGINE_SPEEDUP})"
+VOTERS = (
+    f"{plain(ADVISED)} or "
+    f"(engine:vllm_specdec_drafts:rate5m > 0 unless {ENGINE_SPEEDUP})"
+)
 #: The share of them that are advised to do something, by the label `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
 #: Of each method of a model with several, else of the model, while there are enough

@@ -108,6 +108,16 @@ def by_address() -> World:
     return world
 
 
+def by_address_twice() -> World:
+    """Two exporters in a namespace of their own read the same server."""
+    world = by_address()
+    target = {"target": "10.0.0.7:8000"}
+    world.engine(
+        WELL, GONE, namespace="monitoring", instance="10.0.0.2:9850", labels=target
+    )
+    return world
+
+
 def loads_beside_another() -> World:
     """A pod loads its model, and another model, which nobody watches, serves in the
     same namespace.
@@ -320,6 +330,10 @@ MONITORING_LOST_CASES: Table = {
     ),
     "exporters-in-another-namespace-that-read-addresses-die": (
         by_address,
+        {24: "", 26: LOST},
+    ),
+    "exporters-that-read-the-same-address-die": (
+        by_address_twice,
         {24: "", 26: LOST},
     ),
     "exporters-in-another-namespace-die": (

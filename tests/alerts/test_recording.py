@@ -244,6 +244,30 @@ def test_an_unknown_speedup_that_probably_loses_counts_as_the_middle_of_its_inte
     _verify(tmp_path, world, *queries)
 
 
+def test_advice_whose_series_have_a_type_is_counted_once(tmp_path: Path) -> None:
+    """Prometheus 3 adds it to gauges where it is told to; rates lose it."""
+    advised = "vllm_specdec_recommended_num_speculative_tokens"
+    advice = "vllm_specdec_recommendation"
+    world = World(without=frozenset({advised, advice}))
+    world.engine(Phase(40, speedup=None, action="disable"))
+    world.without = frozenset()
+    labels = {
+        "job": JOB,
+        "instance": "10.0.0.1:9850",
+        "namespace": "chat",
+        "model_name": MODEL,
+        "engine": "0",
+        "__type__": "gauge",
+    }
+    world.put(advised, labels, 0, [0] * 40)
+    world.put(advice, {**labels, "action": "disable"}, 0, [1] * 40)
+    share = (
+        "sum without (action) (model:vllm_specdec_advice:ratio) "
+        "and on () count(engine:vllm_specdec_drafts:rate5m)"
+    )
+    _verify(tmp_path, world, _query(39, share, {LLAMA: 1}))
+
+
 @pytest.mark.parametrize(
     ("basis", "decides"), [("measured", False), ("calibrated", True)]
 )
