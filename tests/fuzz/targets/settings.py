@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from msgspec.structs import replace
 
 from fuzz.seeds import VALUES
 from vllm_specdec_exporter.config.options import ConfigError, Option, gather
@@ -43,7 +42,7 @@ def _no_file(_text: str) -> str:
 def _without_files(option: Option) -> Option:
     """Names that a fuzzer makes up must open nothing."""
     if option.parse is file:
-        return replace(option, parse=_no_file)
+        return option._replace(parse=_no_file)
     return option
 
 
