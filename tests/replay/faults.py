@@ -174,7 +174,7 @@ FAULTS: tuple[Fault, ...] = (
         "Collapsed",
         severity="warning",
         change=_COLLAPSE,
-        within=10,
+        within=12,
         settings=_NGRAM,
     ),
     Fault(
