@@ -160,8 +160,8 @@ class TestEnough:
             "detailed. Streams have a "
             "record only with their usage: set --enable-force-include-usage (clients "
             "that read choices[0] of each event must first test whether there are "
-            "choices), or include_usage in the requests. SGLang's records lack the drafted tokens of trees and of a K "
-            "that changes."
+            "choices), or include_usage in the requests. SGLang's records lack the "
+            "drafted tokens of trees and of a K that changes."
         )
         few = judged([*alike(80, 82), *unseen * 19])
         some = judged([*alike(80, 82), *unseen * 20])
