@@ -1,5 +1,7 @@
 """Is acceptance lower since a restart, than days ago, or the longer a server is up?"""
 
+from collections.abc import Mapping
+
 from . import series as s
 from . import text as t
 from .rule import Alert, Record
@@ -167,89 +169,76 @@ def _lost(against: str) -> str:
     return s.compare_each(lost, ">", "drop_ratio")
 
 
-def _decayed() -> Alert:
-    day = f"{s.LENGTH}:ratio_rate1d"
+def _told(against: str, window: str) -> str:
+    """Return that another rule of this name has told of a fall within `window`."""
     firing = (
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
-        'against!="days"}'
+        f'against!="{against}"}}'
     )
-    days = {
-        name: f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
-        for ago, name in (
-            (3, "3_days_ago"),
-            (2, "2_days_ago"),
-            (1, "yesterday"),
-            (0, "now"),
-        )
-    }
+    return f"on ({s.MODEL}) count_over_time({firing}[{window}])"
+
+
+def _of_days(
+    against: str,
+    *,
+    unless: str,
+    than: str,
+    shown: Mapping[str, int],
+    why: str,
+) -> Alert:
+    """Return the alert on a day that is lower `than` an earlier one; `shown` are days
+    before now, by name.
+    """
+    day = f"{s.LENGTH}:ratio_rate1d{{MODEL}}"
+    lengths = {name: day + f" offset {ago}d" * bool(ago) for name, ago in shown.items()}
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
-        expr=(
-            f"{_lost('days')}\n"
-            f"unless on ({s.MODEL}) count_over_time({firing}[7d])\n"
-            f"unless on ({s.MODEL}) ({s.k_changed('7d')})"
-        ),
+        expr=f"{_lost(against)}\nunless {unless}",
         hold="1h",
         keep="6h",
-        summary="Acceptance has decayed over days.",
+        summary=f"Acceptance has decayed over {against}.",
         description=(
             f"The mean acceptance length of {t.WHO['model']} over the last day is "
-            f"{t.this(t.PERCENT)} lower than on the best day of the last week, or than "
-            "on the same weekday if that differs less. No sudden fall was found "
-            "within the week."
+            f"{t.this(t.PERCENT)} lower than {than}"
         ),
         action=_FIT,
         value=t.this(t.PERCENT) + " lower",
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
         sample=t.drafts("1d"),
         context=t.each(
-            s.labelled("day", **days).replace("\n", " "),
+            s.labelled("day", **lengths).replace("\n", " "),
             "day",
             t.NUMBER,
             "mean acceptance length ",
         ),
-        labels={"against": "days"},
-        why=("Silent if another rule of this name has told of the fall."),
+        labels={"against": against},
+        why=why,
+    )
+
+
+def _decayed() -> Alert:
+    return _of_days(
+        "days",
+        unless=f"{_told('days', '7d')}\nunless on ({s.MODEL}) ({s.k_changed('7d')})",
+        than=(
+            "on the best day of the last week, or than on the same weekday if that "
+            "differs less. No sudden fall was found within the week."
+        ),
+        shown={"3_days_ago": 3, "2_days_ago": 2, "yesterday": 1, "now": 0},
+        why="Silent if another rule of this name has told of the fall.",
     )
 
 
 def _decayed_slowly() -> Alert:
-    day = f"{s.LENGTH}:ratio_rate1d"
-    firing = (
-        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
-        'against!="weeks"}'
-    )
-    return Alert(
-        name="AcceptanceDropped",
-        subject="acceptance",
-        expr=(
-            f"{_lost('weeks')}\nunless on ({s.MODEL}) count_over_time({firing}[14d])"
+    return _of_days(
+        "weeks",
+        unless=_told("weeks", "14d"),
+        than=(
+            "on the same weekday two weeks ago, at the same K. In no week did it fall "
+            "so far at once that another rule told of it."
         ),
-        hold="1h",
-        keep="6h",
-        summary="Acceptance has decayed over weeks.",
-        description=(
-            f"The mean acceptance length of {t.WHO['model']} over the last day is "
-            f"{t.this(t.PERCENT)} lower than on the same weekday two weeks ago, at the "
-            "same K. In no week did it fall so far at once that another rule told of "
-            "it."
-        ),
-        action=_FIT,
-        value=t.this(t.PERCENT) + " lower",
-        threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
-        sample=t.drafts("1d"),
-        context=t.each(
-            s.labelled(
-                "day",
-                two_weeks_ago=f"{day}{{MODEL}} offset 14d",
-                now=f"{day}{{MODEL}}",
-            ).replace("\n", " "),
-            "day",
-            t.NUMBER,
-            "mean acceptance length ",
-        ),
-        labels={"against": "weeks"},
+        shown={"two_weeks_ago": 14, "now": 0},
         why=(
             "What falls too slowly for a week to show it. Lower than on two days, so "
             "that one odd day decides nothing. A loss that takes longer than two "
