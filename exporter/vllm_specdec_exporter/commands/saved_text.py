@@ -134,9 +134,7 @@ def result_of(
         target=", ".join(text.name for text in texts),
         up=True,
         engines=tuple(
-            _finished(
-                engine, readings[-1], name, once=len(texts) == 1, timed=bool(span)
-            )
+            _finished(engine, readings[-1], name, once=once, timed=bool(span))
             for engine in engines
         ),
         last_success_timestamp_seconds=texts[-1].saved_at or time.time(),

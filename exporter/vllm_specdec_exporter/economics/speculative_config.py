@@ -272,7 +272,7 @@ def parse_speculations(text: str) -> Speculations:
     """
     document = _parse_object(text)
     if not document or _KEYS & document.keys():
-        return Speculations(parse_speculation(text))
+        return Speculations(_speculation(document))
     if not all(isinstance(value, dict | None) for value in document.values()):
         for key in document:
             _check_spelling(key, _KEYS)
@@ -282,12 +282,13 @@ def parse_speculations(text: str) -> Speculations:
         )
     by_name = {}
     for name, value in document.items():
-        try:
-            by_name[name] = parse_speculation(json.dumps(value or {}))
-        except ValueError as error:
-            raise ValueError(f"{json.dumps(name)}: {error}") from error
         if not value:  # null: this one does not speculate
             by_name[name] = Speculation()
+            continue
+        try:
+            by_name[name] = _speculation(value)
+        except ValueError as error:
+            raise ValueError(f"{json.dumps(name)}: {error}") from error
     return Speculations(by_name.pop(ANY, Speculation()), by_name)
 
 
@@ -296,7 +297,10 @@ def parse_speculation(text: str) -> Speculation:
 
     Other keys are kept.
     """
-    document = _parse_object(text)
+    return _speculation(_parse_object(text))
+
+
+def _speculation(document: dict[str, Any]) -> Speculation:
     k = document.get(_K)
     if k is not None and (
         isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31
