@@ -116,9 +116,12 @@ def _unrecorded(active: str) -> str:
     fine: then nothing pages.
     """
     judged = f"({s.SPEEDUP} and {s.JUDGED_DRAFTS})"
+    # A speedup outlives the tokens that it was judged by, which weigh it in its model.
+    generates = "engine:vllm_specdec_generation_tokens:rate5m > 0"
     return (
         f"{active} == 1 unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m\n"
-        f"or {s.ENGINE_SPEEDUP} unless on ({s.MODEL}) {judged}"
+        f"or {s.ENGINE_SPEEDUP} and on ({s.ENGINE}) {generates} "
+        f"unless on ({s.MODEL}) {judged}"
     )
 
 

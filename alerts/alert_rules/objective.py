@@ -90,10 +90,18 @@ def _burning() -> Alert:
         f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", '
         f'severity="{CRITICAL}"}}[6h]'
     )
+    fell = (
+        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
+        'against=~"hour|restart"}[6h]'
+    )
     return Alert(
         name="ObjectiveBurning",
         subject="objective",
-        expr=f"({burning})\nunless on ({s.MODEL}) count_over_time({paged})",
+        expr=(
+            f"({burning})\n"
+            f"unless on ({s.MODEL}) count_over_time({paged})\n"
+            f"unless on ({s.MODEL}) count_over_time({fell})"
+        ),
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
@@ -121,6 +129,7 @@ def _burning() -> Alert:
         sample=t.drafts("6h"),
         why=(
             "An objective on efficiency, so always a ticket. Not if Harmful has paged "
-            "within six hours: that was about the same loss."
+            "within six hours, or AcceptanceDropped has told of a sudden fall: that "
+            "was about the same loss."
         ),
     )

@@ -253,26 +253,26 @@ def _high() -> Alert:
 
 
 def _outlier() -> Alert:
-    accepted = (
-        "engine:vllm_specdec_accepted_tokens:rate1h / engine:vllm_specdec_drafts:rate1h"
-    )
-    peers = "engine:vllm_specdec_peers_accepted_per_draft:rate1h"
-    lowest = (
-        f"{peers} * on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})"
+    accepted = "engine:vllm_specdec_accepted_tokens"
+    drafts = "engine:vllm_specdec_drafts"
+    least = "engine:vllm_specdec_least_accepted_per_draft:rate1h"
+    lately = (
+        f"avg_over_time({accepted}:rate5m[15m]) / avg_over_time({drafts}:rate5m[15m])"
     )
     return Alert(
         name="EngineOutlier",
         subject="acceptance",
         level="engine",
         expr=(
-            f"{accepted} < {lowest}\n"
+            f"{accepted}:rate1h / {drafts}:rate1h < {least}\n"
             f"and on ({s.MODEL}) "
             f"(max_over_time({s.K}[70m]) == min_over_time({s.LEAST_K}[70m]))\n"
-            f"unless on ({s.MODEL}) {s.METHOD}\n"
-            "and engine:vllm_specdec_drafts:rate5m > 0"
+            f"and max_over_time({drafts}:rate5m[15m]) > 0\n"
+            f"unless {lately} >= {least}\n"
+            f"unless on ({s.MODEL}) {s.METHOD}"
         ),
         hold="30m",
-        keep="15m",
+        keep="5m",
         summary="One engine accepts far less than its peers.",
         description=(
             f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft over "
@@ -284,12 +284,13 @@ def _outlier() -> Alert:
             "canary, stop the rollout; the last pod of an old version goes by itself."
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
-        threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below")
-        + t.value(f"{peers}{{ENGINE}}", t.NUMBER, " {}, the mean of its peers"),
+        threshold=t.value(f"{least}{{ENGINE}}", t.NUMBER, "{}, which is ")
+        + t.in_force("outlier_ratio", t.PERCENT, "{} below the mean of its peers"),
         sample=t.drafts("1h", " of the model"),
         why=(
             "Compared with the sum of the others that are there now, which also works "
             "for two engines. All must have the same K and method. An engine that "
-            "drafts nothing harms nobody."
+            "drafts nothing harms nobody, nor does one that accepted enough over the "
+            "last quarter of an hour."
         ),
     )

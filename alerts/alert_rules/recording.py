@@ -241,7 +241,7 @@ def _engines() -> Iterator[Record]:
             ),
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
-    yield _peers()
+    yield _least_accepted()
     yield _restarts()
     info = f"last_over_time(vllm_specdec_info[{look}])"
     yield Record(
@@ -270,7 +270,7 @@ def _engines() -> Iterator[Record]:
     )
 
 
-def _peers() -> Record:
+def _least_accepted() -> Record:
     accepted, drafts = (
         f"engine:vllm_specdec_{counter}:rate1h"
         for counter in ("accepted_tokens", "drafts")
@@ -287,14 +287,16 @@ def _peers() -> Record:
         )
 
     return Record(
-        "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
+        "engine:vllm_specdec_least_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
         f"/ ({others(drafts)} >= {enough})\n"
+        f"* on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})\n"
         f"and ({drafts} >= {enough})\n"
         f"and {present}",
         why=(
-            "Accepted tokens per draft of the model's other engines, of those that "
-            "are there now, where they and the engine have enough drafts."
+            "What an engine has to accept per draft to be no outlier: some percent "
+            "below the model's other engines, of those that are there now, where they "
+            "and the engine have enough drafts."
         ),
     )
 

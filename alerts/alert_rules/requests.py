@@ -104,7 +104,7 @@ def _lose() -> Alert:
         dashboard="requests",
         value=t.this(t.PERCENT) + " lose",
         threshold=f"{_TENTH:.0%} of the requests",
-        sample=t.value(f"1800 * sum({of_model})", t.COUNT, "{} requests in 30m"),
+        sample=t.value(f"1800 * sum({of_model})", t.WHOLE, "{} requests in 30m"),
         context=t.value(
             f'sum({_BY_OUTCOME}{{outcome="gains",MODEL}}) / sum({of_model})',
             t.PERCENT,
@@ -147,7 +147,7 @@ def _unrecorded() -> Alert:
         keep="1h",
         summary="Requests are observed, but no answer has a record of speculation.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} requests "
+            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.WHOLE)} requests "
             "within an hour, and no answer had a usable record of speculation, though "
             "vLLM drafts. There is no data on single requests."
         ),
@@ -158,7 +158,7 @@ def _unrecorded() -> Alert:
         ),
         dashboard="requests",
         labels={"reason": "no_record"},
-        value=t.this(t.COUNT) + " requests in 1h, none with a record",
+        value=t.this(t.WHOLE) + " requests in 1h, none with a record",
         threshold=t.value(
             'vllm_specdec_threshold{threshold="minimum_requests",TARGET}',
             t.COUNT,
@@ -179,7 +179,7 @@ def _rejected() -> Alert:
         keep="30m",
         summary="The exporter keeps rejecting pushed requests.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} has rejected {t.this(t.COUNT)} pushed "
+            f"The exporter at {t.PLACE}{t.IN} has rejected {t.this(t.WHOLE)} pushed "
             "requests within an hour, and continues: they are missing from the data "
             "on single requests."
         ),
@@ -189,6 +189,6 @@ def _rejected() -> Alert:
         ),
         dashboard="requests",
         labels={"reason": "push_rejected"},
-        value=t.this(t.COUNT) + " rejected in 1h",
+        value=t.this(t.WHOLE) + " rejected in 1h",
         why="In every 10 minutes for half an hour, so one bad batch does not fire.",
     )

@@ -254,7 +254,7 @@ def _blind() -> Alert:
         threshold=t.value(
             f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT
         ),
-        sample=t.value(f"{_ALL}{{TARGET}}", t.COUNT, "{} requests for text in 30m"),
+        sample=t.value(f"{_ALL}{{TARGET}}", t.WHOLE, "{} requests for text in 30m"),
         why=(
             "The reason no_record does not cover this: it counts only observed "
             "requests."

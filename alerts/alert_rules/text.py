@@ -28,6 +28,8 @@ PERCENT = "humanizePercentage"
 NUMBER = 'printf "%.2f"'
 TIMES = 'printf "%.2fx"'
 COUNT = "humanize"
+#: Of an increase, which Prometheus extrapolates.
+WHOLE = 'printf "%.0f"'
 
 #: Of a model with several methods: which one.
 BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
@@ -118,7 +120,7 @@ def of_model(selector: str) -> str:
 
 def drafts(window: str, more: str = "") -> str:
     """Return the template of the number of drafts that a model had in a window."""
-    drafted = sample(window, of="{MODEL}")
+    drafted = f"round({sample(window, of='{MODEL}')})"
     return value(drafted, COUNT, f"{{}} drafts in {window}{more}")
 
 

@@ -152,6 +152,14 @@ REQUESTS_UNOBSERVED_CASES: Table = {
         one_exporter(UNRECORDED, RECORDED),
         {40: "", 110: "info instance reason=no_record @1", 190: ""},
     ),
+    "four-answers-a-minute-without-a-record": (
+        one_exporter(replace(UNRECORDED, observed={"none": 4.0})),
+        {110: "info instance reason=no_record @1"},
+    ),
+    "ten-answers-a-minute-without-a-record": (
+        one_exporter(replace(UNRECORDED, observed={"none": 4.0, "malformed": 6.0})),
+        {110: "info instance reason=no_record @1"},
+    ),
     "answers-lose-their-records": (
         one_exporter(RECORDED, UNRECORDED),
         {200: "", 230: "info instance reason=no_record @1"},
@@ -180,6 +188,13 @@ REQUESTS_UNOBSERVED_CASES_REJECTIONS: Table = {
         ),
         {80: "", 130: "info instance reason=push_rejected @1", 200: ""},
     ),
+    **{
+        f"pushed-requests-are-rejected-{rejected}-a-minute": (
+            one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=rejected)),
+            {130: "info instance reason=push_rejected @1"},
+        )
+        for rejected in (3, 5)
+    },
     "pushed-requests-are-taken": (one_exporter(replace(WELL, minutes=90)), {85: ""}),
     "one-bad-batch-is-rejected": (
         one_exporter(RequestPhase(20), RequestPhase(1, rejected=500), RequestPhase(70)),

@@ -189,7 +189,7 @@ def engines() -> dict[str, Values]:
     actions: Values = defaultdict(float)
     profiles: Values = defaultdict(float)
     bases: Values = defaultdict(float)
-    of_peers: Values = {}
+    least: Values = {}
     for engine in ENGINES:
         if engine.phase.action in ("disable", "switch_method"):
             same = [
@@ -219,13 +219,14 @@ def engines() -> dict[str, Values]:
         ]
         drafts = [_total(one, "drafts") for one in ([engine], others)]
         if 60 * min(drafts) >= LIMITS.comparison_minimum_drafts:
-            of_peers[_key(engine.labels)] = _total(others, "accepted") / drafts[1]
+            of_others = _total(others, "accepted") / drafts[1]
+            least[_key(engine.labels)] = (1 - LIMITS.outlier_ratio) * of_others
     return {
         **{
             f"model:{NAME}_{name}": _by("model", formula)
             for name, formula in OF_MODELS.items()
         },
-        f"engine:{NAME}_peers_accepted_per_draft:rate1h": of_peers,
+        f"engine:{NAME}_least_accepted_per_draft:rate1h": least,
         f"model:{NAME}_advice:ratio": actions,
         f"model:{NAME}_cost_profile:engines": profiles,
         f"model:{NAME}_basis:engines": bases,

@@ -54,14 +54,25 @@ class History:
 
     def test(self, rules: str) -> dict[str, Any]:
         """Return it as promtool has it, with the series that rules or queries name."""
-        names = series_names(rules + "".join(query.expr for query in self.queries))
+        asked = rules + "".join(query.expr for query in self.queries)
+        names = series_names(asked)
+        # Most series of a history are thresholds; those that no rule compares with
+        # only cost time.
+        compared = set(re.findall(r'"(\w+)"', asked))
+
+        def is_read(series: str) -> bool:
+            threshold = re.search(r'\bthreshold="(\w+)"', series)
+            if threshold and threshold[1] not in compared:
+                return False
+            return series.partition("{")[0] in names
+
         return {
             "name": self.name,
             "interval": "30s",
             "input_series": [
                 {"series": name, "values": off_grid(samples)}
                 for name, samples in self.world.samples().items()
-                if name.partition("{")[0] in names
+                if is_read(name)
             ],
             "alert_rule_test": list(self.texts),
             "promql_expr_test": [

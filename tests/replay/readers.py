@@ -55,10 +55,6 @@ _NO_COUNTERS = (
     "answers without counters are known to be such, and a ticket; what is not measured "
     "does not page"
 )
-_UNTOLD = (
-    "without --spec.config speculation counts as switched off; a ticket says that it "
-    "paid"
-)
 _MODEL = "a page is for a model that loses; this one gains as a whole"
 
 HISTORIES = (
@@ -147,15 +143,7 @@ HISTORIES = (
     _page("gaps-every-nine-minutes", s.gaps, 5, since=99),
     _page("a-relabelling-drops-the-model", s.unnamed, 91),
     _ticket("a-zone-is-cut-off", s.ZONE_GONE, 10, "ExporterDown"),
-    History(
-        "counters-have-other-names",
-        s.RENAMED,
-        demand="page",
-        outcome="ticket",
-        by="Reenable",
-        minutes=60,
-        why=_UNTOLD,
-    ),
+    _page("counters-have-other-names", s.RENAMED, minutes=141),
     _page(
         "a-bad-clock-and-hanging-polls",
         s.clock,
