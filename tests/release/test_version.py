@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from helm.npm_packages import node_modules
-from release.tree import python, repository, run, succeed
+from release.tree import extract, python, repository, run, succeed
 from support.repository import ROOT, data_of, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
@@ -252,8 +252,7 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         f"{stem}.tar.gz",
     }
     packed = tree / "dist" / f"vllm-specdec-exporter-{__version__}.tgz"
-    with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path / "chart", filter="data")
+    extract(packed, tmp_path / "chart")
     folder = tmp_path / "chart/vllm-specdec-exporter"
     chart = data_of(folder / "Chart.yaml")
     readme = (folder / "README.md").read_text("utf-8")

@@ -55,10 +55,18 @@ def build(root: Path, into: Path, **more: str) -> None:
     succeed([sys.executable, "-m", "hatchling", "build", "-d", into], root, **more)
 
 
+def extract(packed: Path, folder: Path) -> None:
+    """Unpack an archive of ours; Debian 12's Python knows no filter yet."""
+    with tarfile.open(packed) as archive:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:
+            archive.extractall(folder)
+
+
 def unpack(sdist: Path, folder: Path) -> Path:
     """Unpack an sdist; return its only folder."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    extract(sdist, folder)
     (root,) = folder.iterdir()
     return root
 
