@@ -92,7 +92,7 @@ def _burning() -> Alert:
     )
     fell = (
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
-        'against=~"hour|restart"}[6h]'
+        'against="restart"}[6h]'
     )
     return Alert(
         name="ObjectiveBurning",
@@ -129,7 +129,7 @@ def _burning() -> Alert:
         sample=t.drafts("6h"),
         why=(
             "An objective on efficiency, so always a ticket. Not if Harmful has paged "
-            "within six hours, or AcceptanceDropped has told of a sudden fall: that "
-            "was about the same loss."
+            "within six hours, or AcceptanceDropped has told of a restart since which "
+            "acceptance is lower: that was about the same loss."
         ),
     )

@@ -45,17 +45,6 @@ OBJECTIVE_BURNING_CASES: Table = {
         sharing(0.8, speedup=0.8),
         {120: "", 265: "", 420: ""},
     ),
-    # So has a fall that ended before the budget was spent.
-    "what-a-ticket-told-of-within-six-hours": (
-        engines(
-            (
-                Phase(60),
-                Phase(40, acceptance=(0.5, 0.3, 0.2), drafts=10_000, speedup=0.95),
-                Phase(140, drafts=0.001),
-            )
-        ),
-        {100: "", 130: "", 230: ""},
-    ),
     "one-draft-of-twentyfive-loses": (sharing(0.04), {100: "", 265: ""}),
     "too-few-drafts-for-an-objective": (sharing(0.8, drafts=4900), {100: "", 265: ""}),
     "five-minutes-of-loss-are-within-the-budget": (

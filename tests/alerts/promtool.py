@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,13 @@ def off_grid(samples: Iterable[str]) -> str:
     a window of Prometheus 2 holds one sample more than any in production, and one of
     Prometheus 3 does not. The first sample would stand before the beginning of time.
     """
-    return " ".join(f"{MISSING} {sample}" for sample in islice(samples, 1, None))
+    written = []
+    for missing, run in groupby(islice(samples, 1, None), MISSING.__eq__):
+        if missing:
+            written.append(f"{MISSING}x{2 * len(list(run))}")
+        else:
+            written += [f"{MISSING} {sample}" for sample in run]
+    return " ".join(written)
 
 
 def series_names(text: str) -> set[str]:
