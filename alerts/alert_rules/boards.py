@@ -190,29 +190,22 @@ def _at_each_k() -> str:
 
 def _time_per_output_token() -> str:
     """Return the mean time per output token of requests that finished: over their
-    tokens; of SGLang, over requests.
+    tokens but the first, whose time is not in it; of SGLang, over requests.
 
     Tokens of a stream that its client closed count as generated, and vLLM counts no
     time of it.
     """
-    parts = (
-        (
-            "«vllm»request_decode_time_seconds_sum",
-            "«vllm»request_generation_tokens_sum",
-        ),
-        (
-            f"«sglang»request_time_per_output_token_seconds_{part}"
-            for part in ("sum", "count")
-        ),
+
+    def summed(counter: str) -> str:
+        return f"sum by ({s.MODEL}) (increase({counter}{{}}[5m]))"
+
+    tokens = "«vllm»request_generation_tokens"
+    after_the_first = f"({summed(f'{tokens}_sum')} - {summed(f'{tokens}_count')} > 0)"
+    of_sglang = "«sglang»request_time_per_output_token_seconds"
+    return (
+        f"{summed('«vllm»request_decode_time_seconds_sum')} / {after_the_first}\n"
+        f"or {summed(f'{of_sglang}_sum')} / ({summed(f'{of_sglang}_count')} > 0)"
     )
-    ratios = (
-        " / ".join((spent, f"({made} > 0)"))
-        for spent, made in (
-            [f"sum by ({s.MODEL}) (increase({name}{{}}[5m]))" for name in pair]
-            for pair in parts
-        )
-    )
-    return "\nor ".join(ratios)
 
 
 def _by_setting() -> str:

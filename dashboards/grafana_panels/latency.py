@@ -144,11 +144,13 @@ what_changed = joined_table(
 
 why: list[Panel] = [load_or_drafts, what_changed]
 
-#: Over the tokens of requests that finished, as a closed stream has tokens and no time;
-#: of SGLang, which does not count that time, over the requests.
+_TOKENS = "request_generation_tokens"
+#: Over the tokens of requests that finished, as a closed stream has tokens and no time,
+#: and but the first, whose time is none of it; of SGLang, which does not count that
+#: time, over the requests.
 _MEAN_TIME_PER_OUTPUT_TOKEN = (
     f"{summed_rate('request_decode_time_seconds_sum')} "
-    f"/ ({summed_rate('request_generation_tokens_sum')} > 0)\n"
+    f"/ ({summed_rate(f'{_TOKENS}_sum')} - {summed_rate(f'{_TOKENS}_count')} > 0)\n"
     f"or {of_any(f'{_SGLANG}_sum')} / ({of_any(f'{_SGLANG}_count')} > 0)"
 )
 

@@ -79,7 +79,7 @@ def column(world: World, name: str, **values: Value) -> dict[tuple[str, ...], fl
 def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World) -> None:
     rows = panel(world, KINDS).rows("request_type", "temperature")
     # Every column has a value.
-    assert {key: len(cells) for key, cells in rows.items()} == dict.fromkeys(ROWS, 7)
+    assert {key: len(cells) for key, cells in rows.items()} == dict.fromkeys(ROWS, 8)
     outcomes = "request_outcomes_total"
     for (kind, heat), cells in rows.items():
         labels = {"request_type": kind, "temperature": heat}

@@ -104,7 +104,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["idle"] = chapter()
 
         set_phase(server, "collapse", acceptance=0.02)
-        running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
+        # It paged lately, so it pages after a loss of a quarter of an hour.
+        running.wait(lambda: running.firing("Harmful", severity="critical"), 30)
         chapters["collapsed again"] = chapter()
         # without a word, as an out-of-memory kill does
         running.exporter.terminate(signal.SIGKILL)

@@ -2,7 +2,6 @@
 reads its flags.
 """
 
-import argparse
 import functools
 from typing import Any
 
@@ -10,6 +9,7 @@ from helm.api_rules import containers_of
 from injection import rendered_policy
 from recipes.stacks import Pod
 from support import published
+from vllm_specdec_exporter.config.options import Parser
 from vllm_specdec_exporter.serve import command as serve
 from vllm_specdec_exporter.settings import configuration as config
 
@@ -37,6 +37,6 @@ def sidecar_of(pod: Pod) -> dict[str, Any]:
 
 def loaded(args: list[str]) -> config.ServeConfig:
     """Return the settings that the exporter reads from a container's args."""
-    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser = Parser("serve", "")
     serve.add_arguments(parser)
     return config.load(vars(parser.parse_args(args)), {})

@@ -42,8 +42,8 @@ async def test_single_requests_add_what_the_page_says() -> None:
 @pytest.mark.parametrize(
     ("name", "series", "kept"),
     [
-        ("vllm-0.32.0-1engine-k3.classic", 421, 117),
-        ("vllm-0.32.0-8engine-k5.classic", 3260, 952),
+        ("vllm-0.32.0-1engine-k3.classic", 421, 119),
+        ("vllm-0.32.0-8engine-k5.classic", 3260, 968),
     ],
 )
 def test_what_vllm_itself_has(name: str, series: int, kept: int) -> None:
