@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 KINDS = "requests: Requests by type and temperature"
 POSITIONS = "requests: Positions, where drafted and of all drafts"
-#: The rows of the table of kinds.
+#: What tells the rows of this table apart.
+KEY = ("model_name", "request_type", "temperature")
+#: Types and temperatures of its rows.
 ROWS = {
     ("code", "0"),
     ("code", "0.7-1"),
@@ -72,17 +74,18 @@ def is_ratio_of(
 
 def column(world: World, name: str, **values: Value) -> dict[tuple[str, ...], float]:
     """Return a column of the table of kinds of requests."""
-    rows = panel(world, KINDS, **values).rows("request_type", "temperature")
+    rows = panel(world, KINDS, **values).rows(*KEY)
     return {key: float(cells[name]) for key, cells in rows.items() if name in cells}
 
 
 def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World) -> None:
-    rows = panel(world, KINDS).rows("request_type", "temperature")
+    rows = panel(world, KINDS).rows(*KEY)
     # Every column has a value.
-    assert {key: len(cells) for key, cells in rows.items()} == dict.fromkeys(ROWS, 8)
+    assert {key: len(cells) for key, cells in rows.items()} == dict.fromkeys(rows, 7)
+    assert {(kind, heat) for _, kind, heat in rows} == ROWS
     outcomes = "request_outcomes_total"
-    for (kind, heat), cells in rows.items():
-        labels = {"request_type": kind, "temperature": heat}
+    for key, cells in rows.items():
+        labels = dict(zip(KEY, key, strict=True))
         lose = float(cells["Lose"])
         is_ratio_of(world, lose, labels, of=outcomes, to=outcomes, outcome="loses")
         is_ratio_of(
@@ -103,8 +106,8 @@ def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(
     assert tile["together"] > Thresholds().healthy_acceptance_ratio
     assert tile["P10, interpolated"] < ZONES["poor_request_acceptance_ratio"]
     assert {key for key, share in column(world, "Lose").items() if share > 0.8} == {
-        ("story", "0.7-1"),
-        ("story", "1+"),
+        (LLAMA, "story", "0.7-1"),
+        (LLAMA, "story", "1+"),
     }
     assert panel(world, "requests: Workload").values() == {"mixed": 1}
 
@@ -116,7 +119,8 @@ def test_a_choice_leaves_the_requests_that_it_names(world: World) -> None:
     viewing = Viewing(world.end - 10_800, world.end, scrape_interval=world.interval)
     variables = resolve(world.prometheus, dashboards()["requests"], viewing)
     assert set(variables["model_name"].options) == {LLAMA, QWEN, ADAPTER}
-    assert set(column(world, "Lose", model_name=(ADAPTER,))) == {("support", "0-0.5")}
+    adapters = column(world, "Lose", model_name=(ADAPTER,))
+    assert set(adapters) == {(ADAPTER, "support", "0-0.5")}
     filtered = Viewing(viewing.start, viewing.end, {}, {"request_type": "chat"})
     (kinds,) = (
         shown
