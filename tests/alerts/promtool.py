@@ -56,13 +56,14 @@ class History:
         """Return it as promtool has it, with the series that rules or queries name."""
         asked = rules + "".join(query.expr for query in self.queries)
         names = series_names(asked)
-        # Most series of a history are thresholds; those that no rule compares with
-        # only cost time.
+        # Most series of a history are thresholds. Those that no rule compares with only
+        # cost time, but where RulesBlind counts whether all are there.
         compared = set(re.findall(r'"(\w+)"', asked))
+        counts_all = "vllm_specdec_lack:info" in asked
 
         def is_read(series: str) -> bool:
             threshold = re.search(r'\bthreshold="(\w+)"', series)
-            if threshold and threshold[1] not in compared:
+            if threshold and not (counts_all or threshold[1] in compared):
                 return False
             return series.partition("{")[0] in names
 

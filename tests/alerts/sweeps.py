@@ -282,7 +282,7 @@ LONG: tuple[Sweep, ...] = (
             "no-gauges": without(GAUGES, pair(Phase(2 * HOUR))),
             "no-counters": without(COUNTERS, pair(replace(TERRIBLE, minutes=2 * HOUR))),
         },
-        {"no-thresholds": BLIND, "no-info": BLIND},
+        dict.fromkeys(("no-thresholds", "no-info", "no-counters"), BLIND),
     ),
     Sweep("one-bad-replica", 150, {"chat": one_of_ten}, {"chat": BAD_REPLICA}),
     Sweep("other-cluster", 130, {"chat": two_clusters}),
