@@ -54,13 +54,23 @@ def _records() -> Iterator[Record]:
         f"1 - ({_of_hours('30d')}) / ignoring (threshold) {_BUDGET}",
         why="1 is an untouched budget, 0 a spent one.",
     )
+    harm, fall = (
+        'count_over_time(ALERTS{alertstate="firing", '
+        f'alertname="VLLMSpecDecode{name}", {which}}}[6h])'
+        for name, which in (
+            ("Harmful", f'severity="{CRITICAL}"'),
+            ("AcceptanceDropped", 'against="restart"'),
+        )
+    )
     yield Record(
         _ALLOWED,
         f"sum without (threshold) ({_BUDGET})\n"
-        f"and {s.enough('6h', 'comparison_minimum_drafts')}",
+        f"and {s.enough('6h', 'comparison_minimum_drafts')}\n"
+        f"unless on ({s.MODEL}) ({harm} or {fall})",
         why=(
             "The share of the drafts that may lose, while there are enough drafts to "
-            "judge by."
+            "judge by, and neither a page nor a fall since a restart has told of the "
+            "loss within six hours."
         ),
     )
 
@@ -86,22 +96,10 @@ def _burning() -> Alert:
         f"{burns(long, factor)} and {burns(short, factor)}"
         for long, short, factor in _BURNS
     )
-    paged = (
-        f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", '
-        f'severity="{CRITICAL}"}}[6h]'
-    )
-    fell = (
-        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
-        'against="restart"}[6h]'
-    )
     return Alert(
         name="ObjectiveBurning",
         subject="objective",
-        expr=(
-            f"({burning})\n"
-            f"unless on ({s.MODEL}) count_over_time({paged})\n"
-            f"unless on ({s.MODEL}) count_over_time({fell})"
-        ),
+        expr=burning,
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",

@@ -256,9 +256,6 @@ def _outlier() -> Alert:
     accepted = "engine:vllm_specdec_accepted_tokens"
     drafts = "engine:vllm_specdec_drafts"
     least = "engine:vllm_specdec_least_accepted_per_draft:rate1h"
-    lately = (
-        f"avg_over_time({accepted}:rate5m[15m]) / avg_over_time({drafts}:rate5m[15m])"
-    )
     return Alert(
         name="EngineOutlier",
         subject="acceptance",
@@ -267,8 +264,8 @@ def _outlier() -> Alert:
             f"{accepted}:rate1h / {drafts}:rate1h < {least}\n"
             f"and on ({s.MODEL}) "
             f"(max_over_time({s.K}[70m]) == min_over_time({s.LEAST_K}[70m]))\n"
-            f"and max_over_time({drafts}:rate5m[15m]) > 0\n"
-            f"unless {lately} >= {least}\n"
+            f"and sum_over_time({accepted}:rate5m[15m]) "
+            f"< {least} * sum_over_time({drafts}:rate5m[15m])\n"
             f"unless on ({s.MODEL}) {s.METHOD}"
         ),
         hold="30m",

@@ -51,19 +51,21 @@ class History:
     #: What fires under a name at a minute, with all labels and annotations, as promtool
     #: has it.
     texts: Iterable[Mapping[str, Any]] = ()
+    #: Whether it has the thresholds that no rule compares with as well.
+    has_all_thresholds: bool = False
 
     def test(self, rules: str) -> dict[str, Any]:
         """Return it as promtool has it, with the series that rules or queries name."""
         asked = rules + "".join(query.expr for query in self.queries)
         names = series_names(asked)
-        # Most series of a history are thresholds. Those that no rule compares with only
-        # cost time, but where RulesBlind counts whether all are there.
+        # Most series are thresholds. Those that no rule compares with only cost time,
+        # but where RulesBlind counts them.
         compared = set(re.findall(r'"(\w+)"', asked))
-        counts_all = "vllm_specdec_lack:info" in asked
+        has_all = self.has_all_thresholds or "vllm_specdec_lack:info" in asked
 
         def is_read(series: str) -> bool:
             threshold = re.search(r'\bthreshold="(\w+)"', series)
-            if threshold and not (counts_all or threshold[1] in compared):
+            if threshold and not (has_all or threshold[1] in compared):
                 return False
             return series.partition("{")[0] in names
 

@@ -89,9 +89,8 @@ def _verify(folder: Path, world: World, *queries: Query, interval: str = "1m") -
     so often.
     """
     rules = {name for name in RECORDED for query in queries if name in query.expr}
-    complaint = verify(
-        folder, History("recorded", world, queries), rules=rules, interval=interval
-    )
+    history = History("recorded", world, queries, has_all_thresholds=True)
+    complaint = verify(folder, history, rules=rules, interval=interval)
     assert complaint == "", complaint
 
 

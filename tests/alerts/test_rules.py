@@ -115,45 +115,47 @@ def _interval(case: Case) -> str:
     return "1m"
 
 
+def _together(case: Case) -> tuple[str, bool, str]:
+    """Return what cases that are tested together have in common."""
+    return case.alert, _is_long(case), _interval(case)
+
+
 @pytest.mark.parametrize(
-    ("alert", "long"),
+    "common",
     [
         pytest.param(
-            alert,
-            long,
-            id=f"{alert}-long" if long else alert,
+            (alert, long, interval),
+            id="-".join((alert, interval, *["long"] * long)),
             marks=[pytest.mark.full] * long,
         )
-        for alert, long in sorted({(case.alert, _is_long(case)) for case in CASES})
+        for alert, long, interval in sorted(set(map(_together, CASES)))
     ],
 )
 def test_an_alert_fires_and_ends_when_its_cases_say(
-    alert: str, long: bool, tmp_path: Path
+    common: tuple[str, bool, str], tmp_path: Path
 ) -> None:
     """All of them in one history, each in a cluster of its own; what is read is of one
     history alone.
     """
-    cases = [case for case in CASES if case.alert == alert and _is_long(case) is long]
+    alert, _, interval = common
     rules = {full_name(alert)}
-    complaint = ""
-    for interval in sorted(set(map(_interval, cases))):
-        world = World()
-        queries = []
-        read = []
-        for case in (case for case in cases if _interval(case) == interval):
-            one = case.world()
-            world.add(case.name, one)
-            queries += case.queries()
-            if texts := _texts(case):
-                read.append(History(case.name, one, texts=texts))
-        complaint += verify(
-            tmp_path,
-            History(alert, world, queries),
-            rules=rules,
-            interval=interval,
-            texts=False,
-        )
-        complaint += verify(tmp_path, *read, rules=rules, interval=interval)
+    world = World()
+    queries = []
+    read = []
+    for case in (case for case in CASES if _together(case) == common):
+        one = case.world()
+        world.add(case.name, one)
+        queries += case.queries()
+        if texts := _texts(case):
+            read.append(History(case.name, one, texts=texts))
+    complaint = verify(
+        tmp_path,
+        History(alert, world, queries),
+        rules=rules,
+        interval=interval,
+        texts=False,
+    )
+    complaint += verify(tmp_path, *read, rules=rules, interval=interval)
     assert complaint == "", complaint
 
 

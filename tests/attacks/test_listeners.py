@@ -157,8 +157,8 @@ def descriptors(exporter: RunningExporter) -> int:
 
 
 @contextlib.contextmanager
-def probed(exporter: RunningExporter, within: float = 0.2) -> Iterator[None]:
-    """Send probes from another address: 99 of 100 are answered within 200 ms of the
+def probed(exporter: RunningExporter, within: float = 0.3) -> Iterator[None]:
+    """Send probes from another address: 99 of 100 are answered within 0.3 s of the
     processor time used, or as many seconds as given.
 
     That is what a probe waits for where nothing else runs, and it does not grow where

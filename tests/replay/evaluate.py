@@ -112,12 +112,16 @@ def _rules() -> tuple[list[dict[str, Any]], frozenset[str]]:
         (name for name in alert_names() if not re.search("Tap|Requests", name)),
         texts=False,
     )
-    stepwise = set()
-    for rule in _rules_of(groups):
-        if "ALERTS" in rule["expr"]:
-            stepwise.add(_title(rule))
-            stepwise.update(re.findall('alertname="(.*?)"', rule["expr"]))
-    return groups, frozenset(stepwise)
+    stepwise = {"ALERTS"}
+    while True:
+        more = set()
+        for rule in _rules_of(groups):
+            if stepwise & series_names(rule["expr"]):
+                more.add(_title(rule))
+                more.update(re.findall('alertname="(.*?)"', rule["expr"]))
+        if more <= stepwise:
+            return groups, frozenset(stepwise)
+        stepwise |= more
 
 
 def _rules_of(groups: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -165,4 +165,4 @@ HISTORIES = (
     ),
 )
 #: Notifications of all of them, on a quiet machine.
-HISTORIES_TOLD = 30
+HISTORIES_TOLD = 28
