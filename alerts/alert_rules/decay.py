@@ -67,10 +67,7 @@ def _steps() -> Record:
 
 
 def _step() -> Alert:
-    firing = (
-        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
-        'against="restart"}'
-    )
+    firing = s.firing("AcceptanceDropped", 'against="restart"')
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
@@ -171,10 +168,7 @@ def _lost(against: str) -> str:
 
 def _told(against: str, window: str) -> str:
     """Return that another rule of this name has told of a fall within `window`."""
-    firing = (
-        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
-        f'against!="{against}"}}'
-    )
+    firing = s.firing("AcceptanceDropped", f'against!="{against}"')
     return f"on ({s.MODEL}) count_over_time({firing}[{window}])"
 
 

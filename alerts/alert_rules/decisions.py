@@ -82,10 +82,8 @@ _PAYS_OR_OFF = (
 
 
 def _silenced() -> Record:
-    fired = (
-        'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", '
-        'alertstate="firing", action="disable"}[1d])'
-    )
+    disable = s.firing("Disable", 'action="disable"')
+    fired = f"count_over_time({disable}[1d])"
 
     def well(window: str) -> str:
         return (
@@ -93,7 +91,7 @@ def _silenced() -> Record:
             f"{_BAND})[{window}:3m]) > 4"
         )
 
-    told = s.told("VLLMSpecDecodeDisable", ', action="measure"')
+    told = s.told("Disable", 'action="measure"')
     measure = f"group by ({s.MODEL}, method) {told}"
     judged = f"last_over_time({s.DISABLE_RULE}[1h])"
     info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
@@ -107,14 +105,11 @@ def _silenced() -> Record:
         f"  or {judged} and on ({s.MODEL}) ({s.UNDRAFTED})\n)"
     )
 
-    def harm(more: str = "") -> str:
-        return (
-            'count_over_time(ALERTS{alertname="VLLMSpecDecodeHarmful", '
-            f'alertstate="firing"{more}}}[2h])'
-        )
+    def harm(*matchers: str) -> str:
+        return f"count_over_time({s.firing('Harmful', *matchers)}[2h])"
 
     # What it said of one method is no news of another.
-    of_all = harm(', method=""')
+    of_all = harm('method=""')
     said = (
         f"group by ({s.MODEL}, method) (\n"
         f"  {judged} and on ({s.MODEL}, method) {harm()}\n"
@@ -141,16 +136,14 @@ def _silenced() -> Record:
     )
 
 
-def _fired(action: str, more: str = "") -> str:
+def _fired(action: str, *matchers: str) -> str:
     """Return that Disable fires, or fired within a quarter of an hour.
 
     After a start Prometheus writes no ALERTS for two evaluations: between those of a
     group of three minutes lie nine, and a plain selector looks back five.
     """
-    return (
-        'last_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", '
-        f'alertstate="firing", action="{action}"{more}}}[15m])'
-    )
+    firing = s.firing("Disable", f'action="{action}"', *matchers)
+    return f"last_over_time({firing}[15m])"
 
 
 def _firing(action: str) -> str:
@@ -250,7 +243,7 @@ def _measure() -> Alert:
 
 
 def _disable_while_paged(disable: Alert) -> Alert:
-    ticket = _fired("disable", f', severity="{WARNING}"')
+    ticket = _fired("disable", f'severity="{WARNING}"')
     return Alert(
         name="Disable",
         severity="none",
@@ -329,7 +322,7 @@ def _reenable() -> Alert:
             f"and on ({s.MODEL}) ({off})\n"
             f"and on ({s.MODEL}) {_AS_LOADED}\n"
             f"unless on ({s.MODEL}) count_over_time(\n"
-            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}[1d]\n'
+            f"  {s.firing('Disable')}[1d]\n"
             ")"
         ),
         hold="1h",

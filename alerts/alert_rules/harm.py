@@ -25,10 +25,7 @@ _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
 WIDENED = "widened_latency_ratio"
 _PAGED_LATELY = "method:vllm_specdec_paged_lately:bool"
 _HELD = "method:vllm_specdec_held_speedup:last1h"
-_FIRING = (
-    f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", '
-    f'severity="{CRITICAL}"}}'
-)
+_FIRING = s.firing("Harmful", f'severity="{CRITICAL}"')
 _CAUSE = "model:vllm_specdec_likely_cause:ratio"
 
 

@@ -54,19 +54,14 @@ def _records() -> Iterator[Record]:
         f"1 - ({_of_hours('30d')}) / ignoring (threshold) {_BUDGET}",
         why="1 is an untouched budget, 0 a spent one.",
     )
-    harm, fall = (
-        'count_over_time(ALERTS{alertstate="firing", '
-        f'alertname="VLLMSpecDecode{name}", {which}}}[6h])'
-        for name, which in (
-            ("Harmful", f'severity="{CRITICAL}"'),
-            ("AcceptanceDropped", 'against="restart"'),
-        )
-    )
+    harm = s.firing("Harmful", f'severity="{CRITICAL}"')
+    fall = s.firing("AcceptanceDropped", 'against="restart"')
     yield Record(
         _ALLOWED,
         f"sum without (threshold) ({_BUDGET})\n"
         f"and {s.enough('6h', 'comparison_minimum_drafts')}\n"
-        f"unless on ({s.MODEL}) ({harm} or {fall})",
+        f"unless on ({s.MODEL}) (count_over_time({harm}[6h]) "
+        f"or count_over_time({fall}[6h]))",
         why=(
             "The share of the drafts that may lose, while there are enough drafts to "
             "judge by, and neither a page nor a fall since a restart has told of the "

@@ -95,7 +95,7 @@ def _poor() -> Alert:
         expr=(
             f"count by ({s.MODEL}) ({_POOR})\n"
             f"unless {s.PAYS}\n"
-            f"unless on ({s.MODEL}) {s.told('VLLMSpecDecodeAcceptanceLow')}"
+            f"unless on ({s.MODEL}) {s.told('AcceptanceLow')}"
         ),
         hold="15m",
         keep="1h",

@@ -189,18 +189,20 @@ K, LEAST_K = (
 )
 
 
-def told(alert: str, more: str = "") -> str:
+def firing(alert: str, *matchers: str) -> str:
+    """Return the selector of an alert that fires, by its name without prefix."""
+    both = f'alertname="VLLMSpecDecode{alert}"', 'alertstate="firing"'
+    return f"ALERTS{{{', '.join((*both, *matchers))}}}"
+
+
+def told(alert: str, *matchers: str) -> str:
     """Return the condition that an alert was told within six days: it has ended since,
     or it has fired for 12 hours.
-
-    Args:
-        alert: its full name.
-        more: further matchers, each after a comma.
     """
-    firing = f'ALERTS{{alertname="{alert}", alertstate="firing"{more}}}'
+    fires = firing(alert, *matchers)
     return (
-        f"(count_over_time({firing}[6d]) unless count_over_time({firing}[20m])\n"
-        f"  or count_over_time({firing}[6d] offset 12h))"
+        f"(count_over_time({fires}[6d]) unless count_over_time({fires}[20m])\n"
+        f"  or count_over_time({fires}[6d] offset 12h))"
     )
 
 
