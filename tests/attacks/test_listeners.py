@@ -138,10 +138,10 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
             exporter.wait_until_up()
             bystander.sendall(post(STREAMED))
             assert bystander.recv(MIB).startswith(b"HTTP/1.1 200")
-            open_files = descriptors(exporter)
+            open_files = exporter.descriptors()
             with probed(exporter):
                 yield Attacked(exporter, server, f"http://{tap}")
-            eventually(lambda: descriptors(exporter) <= open_files)
+            eventually(lambda: exporter.descriptors() <= open_files)
             assert peak(exporter) < LIMIT_WITH_TAP
             server.goes_on.set()
             assert bystander.recv(MIB) == b"4\r\nlast\r\n0\r\n\r\n", (
@@ -149,11 +149,6 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
             )
             assert "Traceback" not in exporter.log()
         server.shutdown()
-
-
-def descriptors(exporter: RunningExporter) -> int:
-    """How many files and connections the process has open."""
-    return len(list(Path(f"/proc/{exporter.pid}/fd").iterdir()))
 
 
 @contextlib.contextmanager

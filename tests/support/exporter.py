@@ -216,6 +216,10 @@ class RunningExporter:
         """Host and port."""
         return self.url.removeprefix("http://")
 
+    def descriptors(self) -> int:
+        """Return how many files and connections the process has open."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
     def get(self, path: str, **headers: str) -> Answer:
         return request(self.url + path, **headers)
 
