@@ -107,7 +107,6 @@ def _found(program: str, suite: str) -> Storage:
         return recorded(server, EVALUATIONS, _of_faults(), _of_pods())
 
 
-
 def _outside(rows: Samples, others: Samples, slack: float) -> Samples:
     """Return where samples are not near what others have about then, or have none."""
     near = np.lib.stride_tricks.sliding_window_view(
