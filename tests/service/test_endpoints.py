@@ -4,8 +4,8 @@ import asyncio
 import gzip
 import itertools
 import json
-import time
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
