@@ -52,8 +52,9 @@ class Server(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
 
     def send(self, request, **content):
-        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": request["model"]}
-        self.wfile.write(b"data: " + json.dumps(chunk | content).encode() + b"\n\n")
+        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1}
+        chunk |= {"model": request["model"]} | content
+        self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
     def log_message(self, *_):
         pass

@@ -12,8 +12,8 @@
 # Seen:      logits of the copy 1, 2 and 0.5 times as wide as the target's at temperature 1, 0.5
 #            and 2; accepted: all, and below 8 of 10 drafts at the other two
 # Matters:   An acceptance measured offline with transformers, to choose a draft model or the
-#            number of tokens to draft, holds for no server, and the gap depends on the temperature:
-#            a perfect draft model looks like one that is wrong at each fourth token.
+#            number of tokens to draft, is not that of a server which applies them once: it has
+#            a part that comes from the temperature alone, and that a perfect draft model has too.
 set -euo pipefail
 . "$(dirname "$0")/shared/install.sh"
 
