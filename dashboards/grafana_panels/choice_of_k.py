@@ -184,7 +184,8 @@ which_k: list[Panel] = [
             *(
                 Column(
                     title,
-                    _at_present_load(f"{of}{_TPOTS})"),
+                    # VictoriaMetrics keeps the record's name, a column.
+                    _at_present_load(f"{of}{_TPOTS}) + 0"),
                     unit="s",
                     decimals=2,
                     width=95,
