@@ -72,10 +72,10 @@ engines = joined_table(
             "K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50
         ),
         Column(
-            "Advised",
+            "Estimated K",
             total(metric("recommended_num_speculative_tokens"), IDENTITY),
             decimals=0,
-            width=75,
+            width=100,
         ),
     ],
     hidden=["job"],

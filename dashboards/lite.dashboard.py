@@ -28,7 +28,7 @@ model = models_table(
     "Needs the exporter. Whether speculation pays follows from no panel below alone.",
     "no exporter: the panels below need none",
     states=verdict.of_models(),
-    rows=5,
+    rows=6,
 )
 
 drafts: list[Panel] = [

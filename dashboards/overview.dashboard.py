@@ -246,7 +246,7 @@ worth: list[Panel] = [
             now(
                 f"{outcome('won', f'{_WON} >= 0')}\nor "
                 f"{outcome('lost', f'-({_WON}) > 0')}\n"
-                f"or on () {outcome('nothing yet', _NOTHING_WON)}",
+                f"or {outcome('nothing yet', f'{_NOTHING_WON} unless on () {_WON}')}",
                 "{{outcome}}",
             ),
             now(_end("low", "high"), "at least"),

@@ -346,31 +346,37 @@ def _reenable() -> Alert:
 
 
 def _change_k(action: str, size: str, advised: str) -> Alert:
+    k = "num_speculative_tokens"
+    no_gain = f'{s.TRIED} < {_WORTH_A_TICKET}, "recommended_k", "$1", "{k}", "(.+)"'
     return Alert(
         name="KChangeAdvised",
         subject="decision",
         expr=(
             f'count_values by ({s.MODEL}) ("recommended_k",\n  {advised}\n)\nand '
-            f"on ({s.MODEL}) {_STEADY}"
+            f"on ({s.MODEL}) {_STEADY}\n"
+            f"unless on ({s.MODEL}, recommended_k) label_replace({no_gain})"
         ),
         hold="15m",
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            "K = {{ $labels.recommended_k }} would have been faster for most "
+            "K = {{ $labels.recommended_k }} was advised as faster for most "
             f"engines of {t.WHO['model']} through the last day, at nearly every load "
             "that it had."
         ),
         action=(
-            "Set num_speculative_tokens to {{ $labels.recommended_k }}; the status "
-            "page has the config to paste."
+            "Set num_speculative_tokens to {{ $labels.recommended_k }}, on one replica "
+            "first; the status page has the config to paste."
         ),
         dashboard="deep-dive",
         value=t.value(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=t.drafts("30m"),
-        context=t.value(
-            _GAIN, t.TIMES, "{} the present speed with the K that is advised now"
+        context=t.each(
+            f"{s.ADVISED_GAIN}{{MODEL}}",
+            "basis",
+            t.PERCENT,
+            "gain of the K that is advised now: ",
         ),
         labels={"action": action},
         why=(
@@ -379,7 +385,8 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
                 "cautious for a larger one. Of the engines the median, of the day all "
                 "but a twentieth: if the best K changes with the load, a schedule "
                 "helps and no ticket does. A gain below 5 % is shown on the status "
-                "page only."
+                "page only. A K that has run at this load was measured, and gained as "
+                "much."
             )
             if action == "increase_k"
             else ""

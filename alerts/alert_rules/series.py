@@ -117,6 +117,8 @@ def labelled(name: str, joined: str = "or", **series: str) -> str:
 
 #: How fast each K that ran at the present load was, over the present one; measured.
 TRIED = "model:vllm_specdec_tried_speedup_at:ratio"
+#: What the advised K would gain, with its `basis`, which is measured where that K ran.
+ADVISED_GAIN = "model:vllm_specdec_advised_gain:ratio"
 #: Whether enough drafts were made in half an hour to judge a model by.
 ENOUGH_30M = "model:vllm_specdec_enough_drafts_in_30m:bool"
 #: Tokens without a draft: speculation has been switched off.

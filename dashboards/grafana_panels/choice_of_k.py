@@ -98,7 +98,7 @@ SETTING = {
     "was_k": "K",
     "upstream_version": "vLLM",
     "was_start": "Restarts",
-    "was_n": "Compared at",
+    "was_n": "At requests",
 }
 _LOAD = "was_n"
 _TPOT = recorded("set:tpot")
@@ -184,7 +184,8 @@ which_k: list[Panel] = [
             *(
                 Column(
                     title,
-                    _at_present_load(f"{of}{_TPOTS})"),
+                    # VictoriaMetrics keeps the record's name, a column.
+                    _at_present_load(f"{of}{_TPOTS}) + 0"),
                     unit="s",
                     decimals=2,
                     width=95,
@@ -206,7 +207,7 @@ which_k: list[Panel] = [
             *_OF_MODEL,
             named("vLLM", custom__width=75),
             named("Restarts", custom__width=75),
-            named("Compared at", custom__width=105, mappings=_BUCKETS),
+            named("At requests", custom__width=105, mappings=_BUCKETS),
         ],
         numbered="Until",
         no_value="no change at the present load, or vLLM itself is not scraped",
@@ -273,7 +274,7 @@ which_k: list[Panel] = [
         rows=11,
     ),
     joined_table(
-        "Advised K by batch size",
+        "Estimated best K by batch size",
         "Of an engine. 0: no speculation. The status page has the schedule to paste.",
         {**LABELS, "batch_size": "Batch"},
         [

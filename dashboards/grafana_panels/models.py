@@ -51,7 +51,7 @@ def why_mappings() -> list[Json]:
     mappings = [
         pattern(
             rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) (load.*)",
-            f"{signs[change]}$3: drafts {signs[drafts]}$2, $4 {signs[load]}$1",
+            f"{signs[change]}$3 ×: drafts {signs[drafts]}$2, $4 {signs[load]}$1",
         )
         for load, drafts, change in product(signs, repeat=3)
     ]

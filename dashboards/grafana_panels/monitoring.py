@@ -51,7 +51,7 @@ SLOWEST = (
 )
 #: 0 while exporters answer, so that "none" is not said of nothing.
 NO_FAILURE = (
-    f"label_replace(0 * sum(rate({series('poll_errors_total')}[{INTERVAL}])), "
+    f"label_replace(sum(rate({series('poll_errors_total')}[{INTERVAL}])) == 0, "
     '"reason", "no failed poll", "", "")'
 )
 #: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does
@@ -123,7 +123,7 @@ polls: list[Panel] = [
                 (
                     "60 * (sum by (reason) "
                     f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)\n"
-                    f"or on () {NO_FAILURE}"
+                    f"or {NO_FAILURE}"
                 ),
                 "{{reason}}",
             )

@@ -95,9 +95,11 @@ def recorded(name: str, **matchers: str) -> str:
 
 def or_without_rules(record: str, gauges: str) -> str:
     """Return a record without its name, or where no rules are loaded, what the
-    exporter's own series say.
+    exporter's own series say, which are not joined by `or`.
     """
-    return f"{recorded(record)} + 0\nor on () {gauges}"
+    # Over time `or on ()` would let VictoriaMetrics fill a gap of one series with
+    # values of another.
+    return f"{recorded(record)} + 0\nor {gauges} unless on () {WATCHDOG}"
 
 
 def threshold(name: str) -> str:
@@ -118,11 +120,12 @@ def agreed(name: str) -> str:
 
     Nothing is below 0, so no line is drawn there.
     """
-    of_each = f"({threshold(name)} > 0)"
+    of_each = threshold(name)
     of_exporters = metric("threshold", TARGETS, threshold=name)
+    differ = f"on () stddev({of_each}) > 0"
     return (
-        f"min({of_each}) == max({of_each})\n"
-        f"or on () {of_each}\n"
+        f"min({of_each}) > 0 unless {differ}\n"
+        f"or ({of_each} > 0 and {differ})\n"
         f"or on () (min({of_exporters}) > 0)"
     )
 

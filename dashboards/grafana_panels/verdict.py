@@ -190,7 +190,8 @@ def since() -> str:
     negative.
     """
     state = recorded(STATE)
-    another = f"timestamp({state} != {state} @ end())"
+    # Without its range VictoriaMetrics finds no sample at the end within a subquery.
+    another = f"timestamp({state} != last_over_time({state}[5m] @ end()))"
     changed = " or ".join(
         f"max by ({MODEL}) (max_over_time({another}[{steps}]))"
         for steps in ("1d:1m", "14d:10m")

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import sys
+from itertools import islice
 
 import pytest
 
@@ -12,6 +13,7 @@ from prometheus.replay import ReplayServer, series
 from support.commands import Outcome, run, run_here, started
 from support.faulty_server import CLASSIC, FaultyServer, capture, head, raw
 from support.programs import COMMAND, eventually
+from vllm_specdec_exporter.commands.exit_codes import INTERRUPTED
 from vllm_specdec_exporter.commands.table import COMMANDS
 
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
@@ -92,6 +94,25 @@ def test_check_can_be_interrupted(number: signal.Signals) -> None:
     assert out == ""
     assert err == ""
     assert process.returncode in (128 + number, -number)
+
+
+def test_a_watch_reports_again_and_again_until_it_is_interrupted() -> None:
+    """Not cleared where it is no terminal; its end is that of Ctrl+C, whatever the
+    verdict.
+    """
+    with (
+        ReplayServer(series("ngram-phases"), version="0.32.0") as server,
+        started("check", server.url, "--for", "1s", "--watch") as process,
+    ):
+        assert process.stdout is not None
+        out = iter(process.stdout.readline, "")
+        reports = list(islice((line for line in out if line.startswith("http")), 2))
+        process.send_signal(signal.SIGINT)
+        rest, err = process.communicate(timeout=120)
+    assert reports == [f"{server.url}\n"] * 2
+    assert "\x1b" not in rest
+    assert err == ""
+    assert process.returncode in (INTERRUPTED, -signal.SIGINT)
 
 
 def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> None:

@@ -97,6 +97,25 @@ def test_a_file_that_is_named_twice_is_read_twice(tmp_path: Path) -> None:
     assert "drafts 19,000" in " ".join(outcome.out.split())
 
 
+def test_what_says_nothing_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Of a file that nobody writes anew there is no time between two texts, and
+    nothing was idle.
+    """
+    texts = {"metrics": FIRST, "empty": b"\n", "foo.json": b'{"foo": 1}'}
+    for name, body in texts.items():
+        (tmp_path / name).write_bytes(body)
+    metrics, empty, foo = (str(tmp_path / name) for name in texts)
+    refusals = [
+        (
+            [metrics, metrics, "--for=1s"],
+            "metrics: not written anew within 1s; save",
+        ),
+        ([empty], "empty: empty; save the server's /metrics in it"),
+        ([foo], "foo.json: neither a server's metrics nor a snapshot as check --json"),
+    ]
+    assert wrong_refusals("check", refusals, code=4) == []
+
+
 def test_texts_of_two_runs_are_refused(files: list[str]) -> None:
     """Counters fall when a server restarts, and in the wrong order."""
     refusal = (list(reversed(files)), "counters fell between ")

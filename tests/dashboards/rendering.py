@@ -26,6 +26,10 @@ Document = dict[str, Any]
 
 #: Of the window, in pixels.
 _HEIGHT = 900
+#: How many letters the page shows.
+_WORDS = "document.body.innerText.length"
+#: How often a page is looked at before its picture is taken, ten times a second.
+_TRIES = 100
 
 
 class RenderingError(RuntimeError):
@@ -148,7 +152,9 @@ async def render(document: Document, page: Page, picture: Path | None = None) ->
     if await page.evaluate("location.href") != address:
         await page.open(address)
     raw = await page.evaluate(f"window.draw({json.dumps(document)})")
+    errors = []
     if picture:
+        words = await page.evaluate(_WORDS)
         # The browser paints what the window shows: the whole page, then.
         await page.emulate(
             document["width"],
@@ -156,9 +162,15 @@ async def render(document: Document, page: Page, picture: Path | None = None) ->
             dark=document["theme"] == "dark",
         )
         await page.evaluate("window.settled()")
+        # A busy browser leaves tables empty for a while after a change of the window.
+        for _ in range(_TRIES):
+            if await page.evaluate(_WORDS) >= words:
+                break
+            await asyncio.sleep(0.1)
+        else:
+            errors.append("the picture has fewer words than the page had")
         await page.screenshot(picture)
     names = PanelReport.__dataclass_fields__
-    errors = []
     panels = []
     for drawn in raw["panels"]:
         title_of_panel = f"panel {drawn['id']} ({drawn['title']!r})"

@@ -206,7 +206,7 @@ def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
 
 def test_the_present_requests_stand_at_their_batch(healthy: World) -> None:
     """In the row of each pod's requests; their number, not the next power of two."""
-    name = "deep-dive: Advised K by batch size"
+    name = "deep-dive: Estimated best K by batch size"
     rows = panel(healthy, name, **chosen(LLAMA)).rows("batch_size")
     sizes = sorted(int(size) for (size,) in rows)
     running = healthy.scraped.select("vllm_specdec_requests_running", model_name=LLAMA)
@@ -332,7 +332,7 @@ def test_two_causes_of_one_minute_are_both_named_with_what_each_took(
     with the time while it paid, of which only a quarter of an hour is known.
     """
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
-    found = re.fullmatch(r"(\S+): drafts (\S+), load (\S+)", row["Why"])
+    found = re.fullmatch(r"(\S+) ×: drafts (\S+), load (\S+)", row["Why"])
     assert found, row["Why"]
     change, of_drafts, of_load = map(float, found.groups())
     assert of_drafts < -0.5

@@ -133,6 +133,13 @@ def test_unknown_variables_are_warned_about() -> None:
         (name, "warning") for name in misspelt
     ]
     assert {line["did_you_mean"] for line in lines} == {f"{PREFIX}POLL_INTERVAL"}
+    checked = run_here("--config.check", **variables)
+    assert checked.code == 0
+    assert checked.err.splitlines() == [
+        f"warning: unknown environment variable {name}; did you mean "
+        f"{PREFIX}POLL_INTERVAL?"
+        for name in misspelt
+    ]
 
 
 def test_help() -> None:

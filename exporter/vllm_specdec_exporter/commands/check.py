@@ -211,7 +211,13 @@ def _read(files: Sequence[str], seconds: float) -> list[SavedText]:
         if file in files[:index]:
             cli.show_progress(f"reading {file} again in {format_duration(seconds)} ...")
             time.sleep(seconds)
-        texts.append(read_text(file))
+        text = read_text(file)
+        if text in texts:
+            raise SavedTextError(
+                f"{file}: not written anew within {format_duration(seconds)}; save it "
+                "again in the meantime, wait longer with --for, or give two files"
+            )
+        texts.append(text)
     return texts
 
 
@@ -223,7 +229,10 @@ def _of_texts(texts: Sequence[SavedText], args: argparse.Namespace) -> ExporterR
         try:
             return snapshot.decode(texts[0].body)
         except (ValueError, RecursionError) as error:
-            raise SavedTextError(f"{texts[0].name}: {error}") from error
+            raise SavedTextError(
+                f"{texts[0].name}: neither a server's metrics nor a snapshot as "
+                f"check --json writes it: {error}"
+            ) from error
     values = _values(args, {"vllm.url": None})
     if len(texts) == 1 and values["baseline.file"]:
         raise ConfigError(

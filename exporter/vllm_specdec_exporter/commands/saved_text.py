@@ -148,6 +148,8 @@ def result_of(
 
 
 def _reading(text: SavedText) -> Reading:
+    if not text.body.strip():
+        raise SavedTextError(f"{text.name}: empty; save the server's /metrics in it")
     try:
         return read(text.body, latencies=True)
     except (MalformedExposition, Unrecognized) as error:

@@ -128,7 +128,11 @@ def run(args: argparse.Namespace) -> int:
     load = partial(config.load, vars(args), os.environ, file)
     if args.config_check:
         exporter = Exporter(load)
-        for doubt in config.doubts(exporter.config):
+        doubts = config.doubts(exporter.config)
+        for name, near in _unknown_variables().items():
+            hint = f"; did you mean {near}?" if near else ""
+            doubts.append(f"unknown environment variable {name}{hint}")
+        for doubt in doubts:
             sys.stderr.write(f"warning: {doubt}\n")
         sys.stdout.write("the configuration is valid\n")
         return 0
@@ -181,11 +185,18 @@ async def _start(
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
+def _unknown_variables() -> dict[str, str]:
+    """Return the variables that mean nothing, and which one was probably meant."""
+    known = [option.variable for option in OPTIONS]
+    return {
+        name: nearest(name, known)
+        for name in unknown_variables(OPTIONS, os.environ)
+        if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES)
+    }
+
+
 def _warn_of_unknown_variables() -> None:
-    for name in unknown_variables(OPTIONS, os.environ):
-        if name == CONFIG_FILE_VARIABLE or name.startswith(_GRAFANA_VARIABLES):
-            continue
-        near = nearest(name, [option.variable for option in OPTIONS])
+    for name, near in _unknown_variables().items():
         logs.log(
             logging.WARNING,
             "unknown environment variable",
