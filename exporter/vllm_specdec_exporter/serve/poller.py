@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..engines import ReadingEmptiesError, Unrecognized, read
+from ..engines import Reader, ReadingEmptiesError, Unrecognized
 from ..engines.reading import EngineKey, Reading
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
@@ -93,6 +93,7 @@ class Poller:
         self._states: dict[EngineKey, EngineState] = {}
         self._resets: dict[tuple[str, str], int] = {}
         self._facts = ServerFacts(name, upstream)
+        self._reader = Reader()
         self._expires: float | None = None
         #: The result of all further polls, without a request.
         self._final: PollFailure | None = None
@@ -255,7 +256,7 @@ class Poller:
     async def _parsed(self, response: UpstreamResponse) -> Reading:
         latencies = self.settings.latencies or self.settings.baseline is not None
         parse = partial(
-            read,
+            self._reader.read,
             response.body,
             response.content_type,
             latencies=latencies,
