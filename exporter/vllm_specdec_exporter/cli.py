@@ -6,6 +6,7 @@ called one is imported, which keeps the memory of `serve` low.
 
 import contextlib
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -68,7 +69,7 @@ def _run(argv: Sequence[str] | None) -> int:
         print(_VERSION)
         return FINE
     if name == "serve" and argv is None:
-        with _no_certificates():
+        with _no_certificates(), _no_collections():
             module = _module(name)
     else:
         module = _module(name)
@@ -96,6 +97,21 @@ def _no_certificates() -> Iterator[None]:
         del os.environ[variable]
         if given is not None:
             os.environ[variable] = given
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep the garbage collector off what is imported, now and later.
+
+    Modules stay for the life of the process. To look at their objects again and again
+    takes an eighth of a start, and a part of every poll.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _run_command(name: str, module: ModuleType, arguments: list[str]) -> int:
