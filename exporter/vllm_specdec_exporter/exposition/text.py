@@ -78,6 +78,7 @@ class Selection:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {name.encode(): name for name in names}
+        self._without: dict[bytes, re.Pattern[bytes]] = {}
 
     @cached_property
     def _pattern(self) -> re.Pattern[bytes]:
@@ -136,8 +137,14 @@ class Selection:
         """Return a pattern that finds each selected line in a text without these
         characters, and perhaps others.
         """
-        names = {name.translate(None, characters) for name in self._names}
-        return re.compile(rb"\n[ \t]*+" + _prefix_tree(sorted(names)) + _END_OF_NAME)
+        # Kept, because compiling takes as long as fifty polls.
+        pattern = self._without.get(characters)
+        if pattern is None:
+            names = {name.translate(None, characters) for name in self._names}
+            tree = _prefix_tree(sorted(names))
+            pattern = re.compile(rb"\n[ \t]*+" + tree + _END_OF_NAME)
+            self._without[characters] = pattern
+        return pattern
 
     def _matches(self, body: bytes) -> Iterator[re.Match[bytes]]:
         for piece in pieces(body):
