@@ -64,8 +64,8 @@ def section(seconds: float, counts: tuple[int, ...]) -> Section:
         answers = write_growing(folder / "answers")
         with servers(answers, TARGETS) as polled:
             used = {
-                what: _watched(running, polled, seconds)
-                for what, running in _runs(folder, polled)
+                program: _watched(running, polled, seconds)
+                for program, running in _runs(folder, polled)
             }
         sizes = tuple(table(_SIZE_HEAD, _sizes(answers, counts, seconds)))
     share = used[_EXPORTER].cpu / used[_WITH_RULES].cpu
@@ -80,8 +80,8 @@ def section(seconds: float, counts: tuple[int, ...]) -> Section:
         *table(
             ("what", "processor time a poll", "of one core", "memory"),
             [
-                (what, f"{use.poll * 1000:.2f} ms", f"{use.core:.1%}", use.memory)
-                for what, use in used.items()
+                (program, f"{use.poll * 1000:.2f} ms", f"{use.core:.1%}", use.memory)
+                for program, use in used.items()
             ],
         ),
         "",
@@ -236,10 +236,10 @@ def _sizes(
             time.sleep(3 * INTERVAL)
             polled.polled()
             start = Usage.of(running.pid)
-            woken = _wakeups(running.pid)
+            first_wakeups = _wakeups(running.pid)
             time.sleep(seconds)
             usage = Usage.of(running.pid)
-            woken = _wakeups(running.pid) - woken
+            wakeups = _wakeups(running.pid) - first_wakeups
             polls = sum(map(len, polled.polled()))
             cpu = usage.cpu_seconds - start.cpu_seconds
             plain, compressed = (
@@ -254,7 +254,7 @@ def _sizes(
                 f"{_peak_bytes(running.pid) / MIB:.0f} MiB",
                 f"{plain * 1000:.1f} ms",
                 f"{compressed * 1000:.1f} ms",
-                f"{woken / seconds:.0f}",
+                f"{wakeups / seconds:.0f}",
             )
 
 

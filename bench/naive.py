@@ -31,17 +31,17 @@ def _totals(url: str) -> dict[str, float]:
 def main(port: int, interval: float, urls: list[str]) -> None:
     """Poll for ever."""
     start_http_server(port, addr="127.0.0.1")
-    earlier: dict[str, dict[str, float]] = {}
+    last_totals: dict[str, dict[str, float]] = {}
     while True:
         due = time.monotonic() + interval
         for url in urls:
             totals = _totals(url)
-            before = earlier.get(url, totals)
-            drafts = totals[_DRAFTS] - before[_DRAFTS]
+            previous = last_totals.get(url, totals)
+            drafts = totals[_DRAFTS] - previous[_DRAFTS]
             if drafts > 0:
-                accepted = totals[_ACCEPTED] - before[_ACCEPTED]
+                accepted = totals[_ACCEPTED] - previous[_ACCEPTED]
                 _LENGTH.labels(url).set(1 + accepted / drafts)
-            earlier[url] = totals
+            last_totals[url] = totals
         time.sleep(max(0.0, due - time.monotonic()))
 
 
