@@ -32,7 +32,7 @@ test: $(STAMP) ## The tests for every change: some minutes, with a real Promethe
 test-all: test test-rest ## All tests but those that need a real vLLM
 
 test-rest: $(STAMP) ## What test-all adds: slow tests, a browser and other programs, more examples of property tests
-	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics jq curl
+	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics nginx jq curl
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/render/bundle.py
 	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
 	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py
