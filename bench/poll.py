@@ -109,17 +109,18 @@ class _Cost:
 def _cost(path: Path, rounds: int) -> _Cost:
     settings = Settings()
     answers = growing(body(path), _WARM + _MEASURED)
+    reader = dialects.Reader()
 
     def poll_all(states: States, first: int, last: int) -> States:
         for n in range(first, last):
             states, _ = pipeline.process_reading(
-                states, dialects.read(answers[n]), n * 5.0, settings
+                states, reader.read(answers[n]), n * 5.0, settings
             )
         return states
 
     full = poll_all({}, 0, _WARM)  # the windows are full from here on
     _, engines = pipeline.process_reading(
-        full, dialects.read(answers[-1]), _WARM * 5.0, settings
+        full, reader.read(answers[-1]), _WARM * 5.0, settings
     )
     result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),))
     cold = []

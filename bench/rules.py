@@ -123,7 +123,7 @@ def measure(engines: int, state: str, rules: Path = RULES) -> Cost:
         folder = Path(name)
         _backfill(folder, engines, state)
         _configure(folder, rules)
-        with _prometheus(folder) as running:
+        with prometheus(folder) as running:
             url = running.address
             pid = running.pid
             _wait_for(url, WARM)
@@ -144,7 +144,7 @@ def measure(engines: int, state: str, rules: Path = RULES) -> Cost:
     return Cost(each / USUAL, read, written)
 
 
-def _prometheus(folder: Path) -> AbstractContextManager[Running]:
+def prometheus(folder: Path) -> AbstractContextManager[Running]:
     """Run Prometheus with `prometheus.yml` and `data` of a folder."""
     program = shutil.which("prometheus")
     assert program, "prometheus is missing: apt-get install prometheus"

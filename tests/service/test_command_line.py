@@ -239,6 +239,23 @@ def test_imports_of_a_plain_sidecar() -> None:
     assert set(LATE) & set(names.split()) == set()
 
 
+@pytest.mark.parametrize("given", ["", "/etc/own-certificates.pem"])
+def test_a_start_reads_no_certificates(given: str) -> None:
+    """The client of aiohttp would, twice; those that an https server needs are read
+    from where they were.
+    """
+    script = (
+        "import os, sys\nfrom vllm_specdec_exporter.cli import main\n"
+        "sys.argv = ['x', '--vllm.url', 'http://127.0.0.1:1', '--config.check']\n"
+        "main()\nimport aiohttp.connector as client\n"
+        "print(client._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509'],"
+        " client._SSL_CONTEXT_UNVERIFIED.cert_store_stats()['x509'],"
+        " os.environ.get('SSL_CERT_FILE', ''))\n"
+    )
+    done = run("-c", script, command=(sys.executable,), SSL_CERT_FILE=given)
+    assert done.out.splitlines()[-1] == f"0 0 {given}"
+
+
 def test_open_files_are_limited_by_the_hard_limit_only() -> None:
     """Each server takes one, with and without a tap."""
     shell = ("/bin/sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh", COMMAND)

@@ -74,7 +74,7 @@ async def test_what_is_kept_of_servers_that_remain(
     running = Running(tmp_path, SERVERS)
     exporter = running.exporter
     for name in running.servers:
-        exporter._served[name] = frozenset({"m"})
+        exporter._served.note(name, ["m"])
         exporter._memory.keep(name, LEAST // 2)
     monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it would end caplog
     changed = (
@@ -83,7 +83,7 @@ async def test_what_is_kept_of_servers_that_remain(
     for _ in range(2):
         await running.reload(changed)
     await exporter.stop()
-    assert list(exporter._served) == list(exporter._memory._kept) == [FIRST]
+    assert list(exporter._served._by_target) == list(exporter._memory._kept) == [FIRST]
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     (record,) = warnings
     assert "one --spec.config for several servers" in vars(record)["fields"]["finding"]

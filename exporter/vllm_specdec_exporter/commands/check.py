@@ -41,6 +41,7 @@ from ..per_request.summary import is_problem
 from ..publish import snapshot
 from ..publish import terminal_report as report
 from ..serve.poller import Poller
+from ..serve.served_models import ServedModels
 from ..settings import configuration
 from ..settings.option_table import OPTIONS as ALL_OPTIONS
 from ..upstream.client import Upstream
@@ -283,7 +284,7 @@ async def observe(
 
     The polls of a server end early if one of them fails.
     """
-    served: dict[str, frozenset[str]] = {}
+    served = ServedModels()
     targets = await asyncio.gather(
         *(
             _observe(target, upstream, settings, seconds=seconds, served=served)
@@ -304,7 +305,7 @@ async def _observe(
     settings: Settings,
     *,
     seconds: float,
-    served: dict[str, frozenset[str]],
+    served: ServedModels,
 ) -> TargetResult:
     # With 0 seconds, for a single poll, there is no time between polls.
     interval = max(_MIN_DURATION, seconds) / _SAMPLES

@@ -171,7 +171,9 @@ class Speculation(Struct, frozen=True):
     @property
     def _options(self) -> dict[str, Any]:
         """The keys of the JSON, also those that are not read here."""
-        options: dict[str, Any] = json.loads(self.document or "{}")
+        if not self.document:
+            return {}
+        options: dict[str, Any] = json.loads(self.document)
         return options
 
     @property
@@ -179,8 +181,8 @@ class Speculation(Struct, frozen=True):
         """Whether ``speculative_token_tree`` has branches: paths other than ``(0,)``,
         ``(0, 0)`` ...
         """
-        tree = self._options.get("speculative_token_tree") or ""
-        return bool(re.search("[1-9]", str(tree)))
+        tree = self._options.get("speculative_token_tree")
+        return bool(tree and re.search("[1-9]", str(tree)))
 
     @property
     def parallel(self) -> bool:

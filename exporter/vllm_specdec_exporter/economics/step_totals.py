@@ -7,6 +7,7 @@ its mean over an interval is the mean step time, whatever was accepted.
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from ..engines.reading import Counters, Steps
 
@@ -94,10 +95,7 @@ def steps_between(
     """Return the increase between two readings without a reset."""
     first, first_steps = before
     last, last_steps = after
-    increases = {
-        total: _increase(getattr(first_steps, total), getattr(last_steps, total))
-        for total in Steps.__struct_fields__
-    }
+    steps = Steps(*map(_increase, astuple(first_steps), astuple(last_steps)))
     # The first token of a request is not observed.
     observable = _from_zero(first.generation_tokens, last.generation_tokens)
     observable -= _from_zero(first_steps.requests, last_steps.requests)
@@ -106,9 +104,9 @@ def steps_between(
         _from_zero(first.accepted_tokens, last.accepted_tokens),
         observable - _from_zero(first.drafts, last.drafts),
     )
-    observations = increases["step_observations"] or 0.0
+    observations = steps.step_observations or 0.0
     return StepIncrease(
-        steps=Steps(**increases),
+        steps=steps,
         generation_tokens=_increase(first.generation_tokens, last.generation_tokens),
         draft_tokens=_from_zero(first.draft_tokens, last.draft_tokens),
         observes_tokens=accepted > _SHOWING * observable

@@ -5,7 +5,7 @@ normal form.
 from .dialect import Dialect, Unrecognized
 from .documents import UNREADABLE, read_version
 from .engine import Engine
-from .response import ReadingEmptiesError, read
+from .response import Reader, ReadingEmptiesError, read
 from .sglang import MAX_SERVER_INFO, ServerInfo, add_server_info, read_server_info
 from .tables import DIALECT_NAMED, DIALECTS, ENGINE_OF, ENGINES
 
@@ -18,6 +18,7 @@ __all__ = [
     "UNREADABLE",
     "Dialect",
     "Engine",
+    "Reader",
     "ReadingEmptiesError",
     "ServerInfo",
     "Unrecognized",

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..exposition.text import Labels, MalformedExposition, SampleLine
 from .dialect import (
@@ -49,28 +50,46 @@ _MERGED_BY_MAXIMUM = _GAUGE_MAXIMUM.keys() | {
 Values = dict[Entry, dict[int, float]]
 
 
-class Collected:
-    """The values and defects of every engine in one response."""
+class Slot(NamedTuple):
+    """Where the value of a line belongs."""
+
+    line: int  # its index in the response
+    key: EngineKey
+    entry: Entry
+    position: int  # 0 for a field without positions
+    maximum: float  # that the value may have
+
+
+class Slots:
+    """Where the values of a response belong, by the names and labels of its lines.
+
+    They are the same for each response with the same series, whatever its values.
+    """
 
     def __init__(self, dialect: Dialect, parts: frozenset[str]) -> None:
-        self.engines: dict[EngineKey, Values] = {}
+        self.of_lines: list[Slot] = []
         self.defects: defaultdict[EngineKey, list[str]] = defaultdict(list)
-        self._dialect = dialect
+        self.dialect = dialect
         self._parts = parts
+        self._engines: set[EngineKey] = set()
         self._seen: set[tuple[Entry, Labels]] = set()
 
-    def add(self, line: SampleLine) -> None:
-        """Add a sample, if the dialect reads it; series that differ only in parts of an
-        engine are merged.
+    @property
+    def engines(self) -> list[EngineKey]:
+        """The engines of the response, sorted."""
+        return sorted(self._engines)
 
-        Raises MalformedExposition for a counter that is negative or not finite, a
-        duplicate series, an invalid position, and beyond a limit.
+    def add(self, index: int, line: SampleLine) -> None:
+        """Add a line, if the dialect reads it.
+
+        Raises MalformedExposition for a duplicate series, an invalid position, and
+        beyond a limit.
         """
-        entry = self._dialect.fields.get(line.name)
+        entry = self.dialect.fields.get(line.name)
         own_label = ""
         if entry is None:
-            entry = self._dialect.of_category(line)
-            own_label = self._dialect.category_label
+            entry = self.dialect.of_category(line)
+            own_label = self.dialect.category_label
         if entry is None:
             return
         # Without the name: two spellings of one series must not be added.
@@ -78,76 +97,100 @@ class Collected:
             raise MalformedExposition(f"duplicate series {_series(line)}")
         self._seen.add((entry, line.labels))
         field = entry[0]
-        has_positions = field in BY_POSITION
-        if has_positions:
-            own_label = self._dialect.position_label
+        if field in BY_POSITION:
+            own_label = self.dialect.position_label
         key, text = identify(line.labels, self._parts, own_label)
-        values = self._values_of(key, line).setdefault(entry, {})
-        if field in LIFETIME_GAUGES and math.isnan(line.value):
-            return  # V0 before its first draft
-        if not 0 <= line.value <= _GAUGE_MAXIMUM.get(field, MAX_VALUE):
-            self._reject(key, field, line)
-            return
-        position = 0
-        if has_positions:
-            position = _position(line, text)
-        value = values.get(position, 0.0)
-        if field in _MERGED_BY_MAXIMUM:
-            values[position] = max(value, line.value)
-        else:
-            values[position] = value + line.value
+        self._add_engine(key, line)
+        position = _position(line, text) if field in BY_POSITION else 0
+        maximum = _GAUGE_MAXIMUM.get(field, MAX_VALUE)
+        self.of_lines.append(Slot(index, key, entry, position, maximum))
 
-    def _values_of(self, key: EngineKey, line: SampleLine) -> Values:
-        """Return the values of an engine, within the limits of a response."""
+    def _add_engine(self, key: EngineKey, line: SampleLine) -> None:
+        """Add an engine, within the limits of a response."""
         if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
             raise MalformedExposition(
                 f"{line.name}: a label of more than {MAX_LABEL} characters"
             )
-        if key not in self.engines and len(self.engines) >= MAX_ENGINES:
-            labels = ", ".join(_separating_labels(self.engines))
+        if key not in self._engines and len(self._engines) >= MAX_ENGINES:
+            labels = ", ".join(_separating_labels(self._engines))
             raise MalformedExposition(
                 f"more than {MAX_ENGINES} engines in one response, by {labels}"
             )
-        return self.engines.setdefault(key, {})
+        self._engines.add(key)
 
-    def _reject(self, key: EngineKey, field: str, line: SampleLine) -> None:
-        """Refuse the response for an impossible counter; of a gauge, only note it."""
-        if field in COUNTERS or field in self._dialect.terms:
-            raise MalformedExposition(
-                f"{_series(line)} is {line.value}: "
-                f"a counter must be from 0 to {MAX_VALUE:g}"
-            )
-        self.defects[key].append(f"{line.name} is {line.value}")
-
-    def limit_series(self) -> None:
+    def complete(self) -> None:
         """Drop the values per position if there are too many; MalformedExposition for
-        too much text.
+        too much text. No line can be added any more.
         """
-        positions = Counter[EngineKey]()
-        for key, values in self.engines.items():
-            for (field, _), by_position in values.items():
-                if field in BY_POSITION:
-                    positions[key] += len(by_position)
+        self._seen.clear()
+        by_position = {
+            (slot.key, slot.entry, slot.position)
+            for slot in self.of_lines
+            if slot.entry[0] in BY_POSITION
+        }
+        positions = Counter(key for key, _, _ in by_position)
         published = 0
-        for key in self.engines:
+        for key in self._engines:
             series = SERIES_OF_ENGINE + SERIES_OF_POSITION * positions[key]
             published += len(key.model_name + key.engine) * series
         if published > MAX_PUBLISHED:
             raise MalformedExposition(
                 f"its labels would take {MAX_PUBLISHED} characters of /metrics or more"
             )
-        if positions.total() > MAX_ALL_POSITIONS:
+        if len(by_position) > MAX_ALL_POSITIONS:
             self._drop_positions()
 
     def _drop_positions(self) -> None:
-        for key, values in self.engines.items():
-            for entry in tuple(values):
-                if entry[0] in BY_POSITION:
-                    del values[entry]
-                    self.defects[key].append(
-                        f"more than {MAX_ALL_POSITIONS} positions in one response: "
-                        "per-position values ignored"
-                    )
+        kept = [slot for slot in self.of_lines if slot.entry[0] not in BY_POSITION]
+        dropped = {
+            (slot.key, slot.entry)
+            for slot in self.of_lines
+            if slot.entry[0] in BY_POSITION
+        }
+        for key, _ in dropped:
+            self.defects[key].append(
+                f"more than {MAX_ALL_POSITIONS} positions in one response: "
+                "per-position values ignored"
+            )
+        self.of_lines = kept
+
+
+class Collected:
+    """The values and defects of every engine in one response."""
+
+    def __init__(self, slots: Slots, lines: Sequence[SampleLine]) -> None:
+        """Take the values of `lines`, for which `slots` were made; series that differ
+        only in parts of an engine are merged.
+
+        Raises MalformedExposition for a counter that is negative or not finite.
+        """
+        self.engines: dict[EngineKey, Values] = {key: {} for key in slots.engines}
+        self.defects: defaultdict[EngineKey, list[str]] = defaultdict(list)
+        self._terms = slots.dialect.terms
+        for line, key, entry, position, maximum in slots.of_lines:
+            values = self.engines[key].setdefault(entry, {})
+            value = lines[line].value
+            if not 0 <= value <= maximum:
+                self._reject(key, entry[0], lines[line])
+                continue
+            earlier = values.get(position, 0.0)
+            if entry[0] in _MERGED_BY_MAXIMUM:
+                values[position] = max(earlier, value)
+            else:
+                values[position] = earlier + value
+        for key, texts in slots.defects.items():
+            self.defects[key] += texts
+
+    def _reject(self, key: EngineKey, field: str, line: SampleLine) -> None:
+        """Refuse the response for an impossible counter; of a gauge, only note it."""
+        if field in LIFETIME_GAUGES and math.isnan(line.value):
+            return  # V0 before its first draft
+        if field in COUNTERS or field in self._terms:
+            raise MalformedExposition(
+                f"{_series(line)} is {line.value}: "
+                f"a counter must be from 0 to {MAX_VALUE:g}"
+            )
+        self.defects[key].append(f"{line.name} is {line.value}")
 
 
 def _separating_labels(engines: Iterable[EngineKey]) -> list[str]:

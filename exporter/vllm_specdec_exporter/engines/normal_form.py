@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, convert
 
 from ..exposition.text import Labels, SampleLine
-from .collected import BY_POSITION, Collected, Values
+from .collected import BY_POSITION, Collected, Slots, Values
 from .dialect import (
     LIFETIME_GAUGES,
     PER_POSITION,
@@ -32,26 +32,53 @@ from .reading import (
 _PASSIVE = "a prefill worker: the decode workers verify drafts and count them"
 
 
-def normalise(
-    dialect: Dialect, lines: tuple[SampleLine, ...], process: str = ""
-) -> Reading:
-    """Return the normal form of the samples of one response.
+class Configured(Struct, frozen=True):
+    """What labels say of the configuration of engines."""
 
-    Raises MalformedExposition for a counter that is negative or not finite, a duplicate
-    series, an invalid position, and beyond a limit; Unrecognized for several servers
-    that no label separates.
+    infos: Mapping[EngineKey, Labels]  # the labels of the info series
+    passive: frozenset[EngineKey]  # engines that never verify a draft
+
+
+class Arrangement(Struct, frozen=True):
+    """What the names and labels of a response say; it holds for each response with the
+    same series.
+    """
+
+    dialect: Dialect
+    slots: Slots  # where the values belong
+    configured: Configured
+
+
+def arrange(dialect: Dialect, lines: tuple[SampleLine, ...]) -> Arrangement:
+    """Return what the names and labels of a response say.
+
+    Raises MalformedExposition for a duplicate series, an invalid position, and beyond a
+    limit; Unrecognized for several servers that no label separates.
     """
     parts = dialect.parts_in(lines)
-    configured = _Configured({}, set())
+    configured = Configured({}, frozenset())
     if "engine_type" in dialect.parts:
         configured = _read_configured(dialect, lines, parts)
-    collected = Collected(dialect, parts)
-    for line in of_first_rank(dialect, lines):
-        collected.add(line)
-    collected.limit_series()
+    slots = Slots(dialect, parts)
+    for index in of_first_rank(dialect, lines):
+        slots.add(index, lines[index])
+    slots.complete()
+    return Arrangement(dialect, slots, configured)
+
+
+def normalise(
+    arrangement: Arrangement, lines: tuple[SampleLine, ...], process: str = ""
+) -> Reading:
+    """Return the normal form of the samples of one response, which has this
+    arrangement.
+
+    Raises MalformedExposition for a counter that is negative or not finite.
+    """
+    dialect = arrangement.dialect
+    collected = Collected(arrangement.slots, lines)
     engines = [
-        _engine(dialect, key, collected, configured)
-        for key in sorted(collected.engines)
+        _engine(dialect, key, collected, arrangement.configured)
+        for key in collected.engines
     ]
     return Reading(
         dialect=dialect.name,
@@ -61,16 +88,9 @@ def normalise(
     )
 
 
-class _Configured(Struct, frozen=True):
-    """What labels say of the configuration of engines."""
-
-    infos: Mapping[EngineKey, Labels]  # the labels of the info series
-    passive: set[EngineKey]  # engines that never verify a draft
-
-
 def _read_configured(
     dialect: Dialect, lines: Iterable[SampleLine], parts: frozenset[str]
-) -> _Configured:
+) -> Configured:
     """Raises Unrecognized for two types of engine that only their type separates."""
     infos: dict[EngineKey, Labels] = {}
     passive: set[EngineKey] = set()
@@ -98,11 +118,11 @@ def _read_configured(
             )
         if engine_type and engine_type == dialect.passive:
             passive.add(key)
-    return _Configured(infos, passive)
+    return Configured(infos, frozenset(passive))
 
 
 def _engine(
-    dialect: Dialect, key: EngineKey, collected: Collected, configured: _Configured
+    dialect: Dialect, key: EngineKey, collected: Collected, configured: Configured
 ) -> EngineReading:
     values = collected.engines[key]
     fields, gaps = _fields(values)

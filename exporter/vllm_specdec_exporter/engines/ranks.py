@@ -8,35 +8,33 @@ from .dialect import LOAD, Dialect
 _Series = tuple[str, Labels]  # the name, and the labels without those of ranks
 
 
-def of_first_rank(
-    dialect: Dialect, lines: Sequence[SampleLine]
-) -> Sequence[SampleLine]:
-    """Return `lines` with one of each set of series that differ only in their ranks:
-    the lowest.
+def of_first_rank(dialect: Dialect, lines: Sequence[SampleLine]) -> Sequence[int]:
+    """Return the indices of `lines`, with one of each set of series that differ only in
+    their ranks: the lowest.
 
     Of a gauge by priority, the series without one is the total, so the others are left
     out. Of a counter it is one more class of requests.
     """
     if not dialect.ranks:
-        return lines
-    lowest: dict[_Series, tuple[tuple[int, ...], SampleLine]] = {}
+        return range(len(lines))
+    lowest: dict[_Series, tuple[tuple[int, ...], int]] = {}
     totals: set[_Series] = set()
-    duplicates: list[SampleLine] = []
-    for line in lines:
+    duplicates: list[int] = []
+    for index, line in enumerate(lines):
         by_name = dict(line.labels)
         rank = tuple(_number(by_name.pop(name, "")) for name in dialect.ranks)
         series = (line.name, tuple(by_name.items()))
         if series not in lowest or rank < lowest[series][0]:
-            lowest[series] = rank, line
+            lowest[series] = rank, index
         elif rank == lowest[series][0]:
-            duplicates.append(line)  # refused where all series of a response are read
+            duplicates.append(index)  # refused where all series of a response are read
         if by_name.get("priority") == "" and _is_gauge(dialect, line):
             totals.add(_without_priority(series))
     kept = []
-    for series, (_, line) in lowest.items():
+    for series, (_, index) in lowest.items():
         is_total = ("priority", "") in series[1]
         if is_total or _without_priority(series) not in totals:
-            kept.append(line)
+            kept.append(index)
     return kept + duplicates
 
 

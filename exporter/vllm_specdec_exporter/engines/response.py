@@ -4,10 +4,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from ..exposition.recurring import RecurringText
 from ..exposition.text import MalformedExposition, SampleLine, Selection, pieces
 from .dialect import Dialect, Unrecognized, identify
 from .latencies import read_latencies
-from .normal_form import normalise
+from .normal_form import Arrangement, arrange, normalise
 from .reading import EngineKey, Reading
 from .tables import DIALECTS, ENGINES
 
@@ -37,6 +38,34 @@ _WITH_LATENCIES = Selection(_names | _histograms)
 _EMPTIED = " ".join(filter(None, (engine.emptied_by_reading for engine in ENGINES)))
 
 
+class Reader:
+    """Reads the responses of one server, one after the other.
+
+    What their names and labels say is kept from one to the next, as long as only values
+    change.
+    """
+
+    def __init__(self) -> None:
+        self._text = RecurringText()
+        self._arrangement: Arrangement | None = None
+
+    def read(
+        self,
+        body: bytes,
+        content_type: str = "",
+        *,
+        latencies: bool = False,
+        process: str = "",
+    ) -> Reading:
+        """Parse the next response, as `read` does."""
+        _check_format(body, content_type.lower())
+        lines = self._text.read(_selection(latencies=latencies), body)
+        if self._arrangement is None or not self._text.recurs:
+            self._arrangement = None
+            self._arrangement = _arrangement(body, lines)
+        return _normalised(self._arrangement, lines, process, latencies=latencies)
+
+
 def read(
     body: bytes, content_type: str = "", *, latencies: bool = False, process: str = ""
 ) -> Reading:
@@ -55,16 +84,33 @@ def read(
     ReadingEmptiesError for a queue that reading empties.
     """
     _check_format(body, content_type.lower())
-    selection = _SELECTION
+    lines = tuple(_selection(latencies=latencies).lines(body))
+    arrangement = _arrangement(body, lines)
+    return _normalised(arrangement, lines, process, latencies=latencies)
+
+
+def _selection(*, latencies: bool) -> Selection:
     if latencies:
-        selection = _WITH_LATENCIES
-    lines = tuple(selection.lines(body))
+        return _WITH_LATENCIES
+    return _SELECTION
+
+
+def _arrangement(body: bytes, lines: tuple[SampleLine, ...]) -> Arrangement:
     if not lines:
         _refuse(body)
-    dialect = _only_dialect(lines)
-    reading = normalise(dialect, lines, process)
+    return arrange(_only_dialect(lines), lines)
+
+
+def _normalised(
+    arrangement: Arrangement,
+    lines: tuple[SampleLine, ...],
+    process: str,
+    *,
+    latencies: bool,
+) -> Reading:
+    reading = normalise(arrangement, lines, process)
     if latencies:
-        return read_latencies(dialect, lines, reading)
+        return read_latencies(arrangement.dialect, lines, reading)
     return reading
 
 

@@ -28,6 +28,7 @@ _REST = (
     rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ '
     rb"\t\r\n]++)(?:[ \t].*+|\r)?(?!.)"
 )
+_END_OF_NAME = rb"(?=[ \t{\r\n]|\Z)"
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _SPACE = re.compile(r"\s*")
@@ -77,6 +78,7 @@ class Selection:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {name.encode(): name for name in names}
+        self._without: dict[bytes, re.Pattern[bytes]] = {}
 
     @cached_property
     def _pattern(self) -> re.Pattern[bytes]:
@@ -85,7 +87,9 @@ class Selection:
         return re.compile(
             rb"\n[ \t]*+("
             + _prefix_tree(sorted(self._names))
-            + rb")(?=[ \t{\r\n]|\Z)(?:"
+            + rb")"
+            + _END_OF_NAME
+            + rb"(?:"
             + _REST
             + rb"|(.*))"
         )
@@ -94,10 +98,7 @@ class Selection:
         """Yield the selected samples of `body` in their order, or raise
         MalformedExposition.
         """
-        # OpenMetrics may end without a line feed
-        if body and not body.endswith((b"\n", b"\n# EOF")):
-            last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
-            raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
+        check_end(body)
         text_bytes = 0
         label_count = 0
         for number, match in enumerate(self._matches(body)):
@@ -121,9 +122,41 @@ class Selection:
                 )
             yield SampleLine(self._names[name], labels, _parse_value(value, match))
 
+    def starts(self, body: bytes) -> list[bytes]:
+        """Return the selected lines of `body`, each from the line feed before it up to
+        where its value begins; none if there are malformed ones.
+        """
+        starts = []
+        for match in self._matches(body):
+            if match[4] is not None:
+                return []
+            starts.append(match[0][: match.start(3) - match.start()])
+        return starts
+
+    def without(self, characters: bytes) -> re.Pattern[bytes]:
+        """Return a pattern that finds each selected line in a text without these
+        characters, and perhaps others.
+        """
+        # Kept, because compiling takes as long as fifty polls.
+        pattern = self._without.get(characters)
+        if pattern is None:
+            names = {name.translate(None, characters) for name in self._names}
+            tree = _prefix_tree(sorted(names))
+            pattern = re.compile(rb"\n[ \t]*+" + tree + _END_OF_NAME)
+            self._without[characters] = pattern
+        return pattern
+
     def _matches(self, body: bytes) -> Iterator[re.Match[bytes]]:
         for piece in pieces(body):
             yield from self._pattern.finditer(piece)
+
+
+def check_end(body: bytes) -> None:
+    """Raise MalformedExposition if a text ends within a line."""
+    # OpenMetrics may end without a line feed
+    if body and not body.endswith((b"\n", b"\n# EOF")):
+        last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
+        raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
 
 
 def pieces(body: bytes) -> Iterator[bytes]:

@@ -118,14 +118,14 @@ def within_length(survival: Sequence[float], length: float) -> tuple[float, ...]
     return tuple(longer - shorter for shorter, longer in pairwise(lengths))
 
 
-def batch_size_high(delta: Delta) -> float | None:
-    """Return the most requests that the batch can have had on average; ``None`` if that
-    hardly differs from its size by the gauge, or is not known.
+def batch_size_high(delta: Delta, gained: Delivered | None) -> float | None:
+    """Return the most requests that the batch can have had on average, where drafts
+    delivered this; ``None`` if that hardly differs from its size by the gauge, or is
+    not known.
 
     The gauge is that behind a step. A request with few steps is missing behind its last
     one: of a request with a prefill and one decode step, it shows half.
     """
-    gained = delivered(delta)
     decoded = decoded_tokens(delta)
     if delta.batch_size is None or gained is None or not decoded:
         return None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..economics.cost import CostProfile
 from ..economics.speedup import Estimate, estimate
-from .delivered import Delivered, batch_size_high, delivered
+from .delivered import Delivered, batch_size_high
 from .history import Delta
 
 
@@ -35,20 +35,20 @@ def estimate_window(
     profile: CostProfile,
     sample: DraftSample,
     *,
+    gained: Delivered | None,
     tree: DraftTree | None = None,
 ) -> Estimate:
-    """Return the speedup of the drafts of a window.
+    """Return the speedup of the drafts of a window, which delivered this.
 
     Its interval includes what its counters do not show: requests that ended since the
     gauge of the batch was set, and tokens behind stop strings.
     """
-    gained = delivered(delta)
     if sample.drafted is None and tree is not None:
         estimated = _estimate_of_tree(
             tree, sample, batch=delta.batch_size, profile=profile
         )
     else:
-        sizes = (delta.batch_size, batch_size_high(delta))
+        sizes = (delta.batch_size, batch_size_high(delta, gained))
         estimated, at_high = (
             estimate(
                 sample.length,

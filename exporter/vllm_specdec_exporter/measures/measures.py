@@ -306,7 +306,11 @@ def derive(
     estimated = Estimate()
     if profile is not None:
         estimated = estimate_window(
-            delta, profile, DraftSample(length, error, costed), tree=tree
+            delta,
+            profile,
+            DraftSample(length, error, costed),
+            gained=gained,
+            tree=tree,
         )
     span = delta.span
     measures = Measures(
@@ -331,7 +335,7 @@ def derive(
         prefix_cache_queries_per_second=_rate(delta.prefix_cache_queries, span),
         prefix_cache_hit_ratio=delta.prefix_cache_hit_ratio,
         batch_size=delta.batch_size,
-        batch_size_high=batch_size_high(delta) or delta.batch_size,
+        batch_size_high=batch_size_high(delta, gained) or delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,
         measured=measured_speedup(delta.matches, minimum_requests),

@@ -210,15 +210,15 @@ def _interval(
     if not k or len(before.accepted_tokens_per_position) != k or batch is None:
         return None
     counted = counter_increase(before, after)
-    steps = steps_between((before, previous.steps), (after, newest.steps)).steps
     drafts = counted.drafts or 0.0
     drafted = counted.draft_tokens or 0.0
+    if drafts <= 0 or drafted < _FULL_DRAFT * k * drafts:
+        return None
+    steps = steps_between((before, previous.steps), (after, newest.steps)).steps
     seconds = steps.step_seconds or 0.0
     # The first token of a request follows no other.
     tokens = (counted.generation_tokens or 0.0) - (steps.requests or 0.0)
-    if drafted < _FULL_DRAFT * k * drafts:
-        return None
-    if seconds <= 0 or drafts <= 0 or tokens <= 0:
+    if seconds <= 0 or tokens <= 0:
         return None
     finished = Finished(
         seconds=seconds,

@@ -29,6 +29,7 @@ from .kept_memory import KeptMemory
 from .poll_turns import PollTurns, polled_together
 from .poller import Poller
 from .request_intake import RequestIntake
+from .served_models import ServedModels
 from .shared_run import SharedRun
 
 T = TypeVar("T")
@@ -63,8 +64,7 @@ class Exporter:
         )
         self._threads = SharedThreads()
         self._discovery = Discovery(clock)
-        #: The models of each target: one --spec.config is of one model.
-        self._served: dict[str, frozenset[str]] = {}
+        self._served = ServedModels()
         self._read_budget = ReadBudget()
         self._turns = PollTurns(clock)
         self._memory = KeptMemory(memory_limit())

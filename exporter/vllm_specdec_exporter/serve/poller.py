@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ..engines import ReadingEmptiesError, Unrecognized, read
+from ..engines import Reader, ReadingEmptiesError, Unrecognized
 from ..engines.reading import EngineKey, Reading
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
@@ -29,6 +29,7 @@ from ..runtime.memory_limit import memory_limit
 from ..upstream.client import PollError, Upstream, UpstreamResponse
 from .kept_memory import KeptMemory, kept_bytes
 from .poll_turns import PollTurns
+from .served_models import ServedModels
 from .server_facts import ServerFacts
 
 #: Failures that do not suggest a restart of the server. After any other, the next
@@ -59,7 +60,7 @@ class Poller:
         memory: what the samples of all its servers take.
         shapes: returns the draft lengths of each model, if single requests are
             observed.
-        served: models by target, shared by the pollers with the same settings.
+        served: the models of all targets with the same settings.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Poller:
         memory: KeptMemory | None = None,
         log: Callable[[Iterable[Event]], None] = logs.write,
         shapes: Callable[[], Mapping[str, DraftShape]] = dict,
-        served: dict[str, frozenset[str]] | None = None,
+        served: ServedModels | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -87,12 +88,13 @@ class Poller:
         self._wall = wall
         self._log = log
         self._shapes = shapes
-        self._served = {} if served is None else served
+        self._served = served or ServedModels()
         self._turns = turns or PollTurns(clock)
         self._memory = memory or KeptMemory(memory_limit())
         self._states: dict[EngineKey, EngineState] = {}
         self._resets: dict[tuple[str, str], int] = {}
         self._facts = ServerFacts(name, upstream)
+        self._reader = Reader()
         self._expires: float | None = None
         #: The result of all further polls, without a request.
         self._final: PollFailure | None = None
@@ -221,8 +223,8 @@ class Poller:
             reading, left, with_info=self.settings.server_info
         )
         self._keep(reading)
-        self._served[self.name] = frozenset(
-            engine.key.model_name for engine in reading.engines
+        self._served.note(
+            self.name, (engine.key.model_name for engine in reading.engines)
         )
         judge = partial(
             pipeline.process_reading,
@@ -232,7 +234,7 @@ class Poller:
             self.settings.named(self.name),
             upstream_version=self._facts.version,
             shapes=self._shapes(),
-            models=frozenset().union(*self._served.values()),
+            models=self._served.models,
         )
         if len(reading.engines) > _MANY_ENGINES:
             self._states, results = await self._turns.large(judge)
@@ -255,7 +257,7 @@ class Poller:
     async def _parsed(self, response: UpstreamResponse) -> Reading:
         latencies = self.settings.latencies or self.settings.baseline is not None
         parse = partial(
-            read,
+            self._reader.read,
             response.body,
             response.content_type,
             latencies=latencies,
@@ -296,7 +298,7 @@ class Poller:
 
     def forget(self) -> None:
         """Forget the target, which has no other poller now."""
-        self._served.pop(self.name, None)
+        self._served.forget(self.name)
         self._memory.forget(self.name)
 
 
