@@ -8,7 +8,7 @@ from .rule import Alert, Group
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on activity: of minutes, and of half an hour."""
     return (
-        Group("vllm-specdec.activity", (_collapsed(),)),
+        Group("vllm-specdec.activity", (_collapsed(),), s.PAGE_INTERVAL),
         Group("vllm-specdec.activity.long", (_bypassed(),), s.LONG_INTERVAL),
     )
 
