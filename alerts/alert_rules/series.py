@@ -204,7 +204,7 @@ def told(alert: str, *matchers: str) -> str:
     """
     fires = firing(alert, *matchers)
     return (
-        f"(count_over_time({fires}[6d]) unless count_over_time({fires}[20m])\n"
+        f"((count_over_time({fires}[6d]) unless count_over_time({fires}[20m]))\n"
         f"  or count_over_time({fires}[6d] offset 12h))"
     )
 

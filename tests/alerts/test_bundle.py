@@ -89,6 +89,23 @@ def test_a_long_condition_stands_in_one_place() -> None:
     assert [condition for condition, number in found.items() if number > 1] == []
 
 
+def test_alternatives_stand_in_brackets() -> None:
+    """Of alerts, and of what silences Disable: who reads them need not know which
+    operator binds closer.
+    """
+    silenced = "model:vllm_specdec_disable_is_silenced:bool"
+    bare_ones = [
+        rule.title
+        for rule in BUNDLE.rules
+        if rule.is_alert or rule.name == silenced
+        for each in nodes(rule.tree, promql.BinaryExpr)
+        if str(each.op) == "or"
+        for side in (each.lhs, each.rhs)
+        if isinstance(side, promql.BinaryExpr) and str(side.op) in {"and", "unless"}
+    ]
+    assert bare_ones == []
+
+
 def test_a_condition_is_recorded_before_its_alert() -> None:
     """In its group, so that the alert sees it at once, or in one of recording rules; or
     in itself.
