@@ -156,12 +156,12 @@ def _lost() -> tuple[Alert, ...]:
             labels={"reason": "down"},
             expr=(
                 f"({_ANSWERING} == 0\n"
-                f"  or max by ({s.NAMESPACE}) (\n"
+                f"  or (max by ({s.NAMESPACE}) (\n"
                 f"    min_over_time({s.UP}[5m])\n"
                 f"    + (avg_over_time({s.UP}[30m]) >= bool 0.5)\n"
                 f"    and {s.UP}\n"
                 f"  ) == 0\n"
-                f"  and resets({_ANSWERING}[30m]) > 1)\n"
+                f"  and resets({_ANSWERING}[30m]) > 1))\n"
                 f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
@@ -258,8 +258,8 @@ def _lost() -> tuple[Alert, ...]:
         _monitoring_lost(
             labels={"reason": "unreachable"},
             expr=f"max by ({s.NAMESPACE}) ({s.READS}) == 0\nand on ({s.NAMESPACE}) (\n"
-            f"  {s.READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
-            f"{_WATCHED}\n)",
+            f"  ({s.READS} unless {_REFUSED})\n  or ({_SERVES} and on ({s.MODEL}) "
+            f"{_WATCHED})\n)",
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
@@ -290,7 +290,7 @@ def _down() -> Alert:
         name="ExporterDown",
         subject="monitoring",
         level="instance",
-        expr=f"{s.UP} == 0\nor {_flaps(s.UP, 2)} and {s.UP}",
+        expr=f"{s.UP} == 0\nor ({_flaps(s.UP, 2)} and {s.UP})",
         hold="10m",
         keep="5m",
         summary="An exporter does not answer.",
@@ -334,7 +334,7 @@ def _unreachable() -> Iterator[Alert]:
         (
             "refused",
             (
-                f"{s.READS} == 0 and {_REFUSED}\n"
+                f"({s.READS} == 0 and {_REFUSED})\n"
                 f"or {s.plain(resolved, without='dns_name')} == 0"
             ),
             "45m",

@@ -98,11 +98,11 @@ def _silenced() -> Record:
     # Where the model has engines: a gap in scraping ends nothing.
     over = (
         f"group by ({s.MODEL}, method) (\n"
-        f'  last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
-        f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info}\n"
-        f'  or last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
-        f"and on ({s.MODEL}) {s.METHOD}\n"
-        f"  or {judged} and on ({s.MODEL}) ({s.UNDRAFTED})\n)"
+        f'  (last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
+        f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info})\n"
+        f'  or (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
+        f"and on ({s.MODEL}) {s.METHOD})\n"
+        f"  or ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))\n)"
     )
 
     def harm(*matchers: str) -> str:
@@ -112,16 +112,16 @@ def _silenced() -> Record:
     of_all = harm('method=""')
     said = (
         f"group by ({s.MODEL}, method) (\n"
-        f"  {judged} and on ({s.MODEL}, method) {harm()}\n"
-        f"  or {judged} and on ({s.MODEL}) {of_all}\n)"
+        f"  ({judged} and on ({s.MODEL}, method) {harm()})\n"
+        f"  or ({judged} and on ({s.MODEL}) {of_all})\n)"
     )
     ends = s.labelled("by", end=over, harm=said)
     return Record(
         _SILENCED,
         f"group by ({s.MODEL}, method) (\n"
-        f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
-        f"{well('12h')}\n"
-        f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)\n"
+        f"  (count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
+        f"{well('12h')})\n"
+        f"  or ({well('30m')} and on ({s.MODEL}, method) {fired})\n)\n"
         f"or {s.tagged(measure, 'action', 'measure')}\nor {ends}",
         why=(
             "Disable does not begin: yesterday within three hours of this time it was "
@@ -207,8 +207,8 @@ def _measure() -> Alert:
         subject="decision",
         expr=(
             f"({s.PUBLISHED_RULE} < 1\n"
-            f"  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
-            f"  and {_firing('measure')})\n"
+            f"  or (min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
+            f"    and {_firing('measure')}))\n"
             f"and {s.MAY_PAY}\n"
             f"unless {s.NOT_LOSING}\n"
             f'unless ignoring (action) {_SILENCED}{{action="measure"}}'

@@ -173,7 +173,8 @@ def groups() -> tuple[Group, ...]:
         ),
     )
     return (
-        Group("vllm-specdec.harm", (_paged_lately(), _held(), page)),
+        Group("vllm-specdec.harm.lately", (_paged_lately(), _held())),
+        Group("vllm-specdec.harm", (page,), s.PAGE_INTERVAL),
         Group(
             "vllm-specdec.payoff",
             (_causes(), ticket, _comparable(), _regressed()),

@@ -88,7 +88,7 @@ def _burning() -> Alert:
         return f"{share} > ignoring (window) {factor} * {_ALLOWED}"
 
     burning = "\nor ".join(
-        f"{burns(long, factor)} and {burns(short, factor)}"
+        f"({burns(long, factor)} and {burns(short, factor)})"
         for long, short, factor in _BURNS
     )
     return Alert(

@@ -60,24 +60,34 @@ THRESHOLDS = (
 def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
     yield Group("vllm-specdec.thresholds", (_thresholds(),), s.LONG_INTERVAL)
-    for window in RATES:
-        interval = "" if window == "5m" else s.LONG_INTERVAL
+    yield Group(
+        "vllm-specdec.replicas",
+        (_method(), *speedup.replica_records()),
+        s.LONG_INTERVAL,
+    )
+    # In one group, so that what pages a loss waits for one evaluation of the records,
+    # and not for one of each group on the way.
+    yield Group(
+        "vllm-specdec.rates.5m",
+        (
+            *_rates("5m"),
+            *_ratios("5m"),
+            *speedup.engine_records(),
+            *speedup.model_records(),
+        ),
+    )
+    for window in ("30m", "1h"):
         yield Group(
             f"vllm-specdec.rates.{window}",
             (*_rates(window), *_ratios(window)),
-            interval,
+            s.LONG_INTERVAL,
         )
     yield Group("vllm-specdec.rates.1d", (_length_of_a_day(),), s.LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
     yield Group(
-        "vllm-specdec.replicas", tuple(speedup.replica_records()), s.LONG_INTERVAL
-    )
-    yield Group("vllm-specdec.speedup.engines", tuple(speedup.engine_records()))
-    yield Group(
         "vllm-specdec.speedup.drafts", tuple(speedup.drafts_records()), s.LONG_INTERVAL
     )
-    yield Group("vllm-specdec.speedup.models", tuple(speedup.model_records()))
     yield Group(
         "vllm-specdec.decisive", tuple(speedup.decisive_records()), s.LONG_INTERVAL
     )
@@ -243,17 +253,6 @@ def _engines() -> Iterator[Record]:
         )
     yield _least_accepted()
     yield _restarts()
-    info = f"last_over_time(vllm_specdec_info[{look}])"
-    yield Record(
-        s.METHOD,
-        f"topk by ({s.ENGINE}) (1, group by ({s.ENGINE}, method) ({info}))\n"
-        f"and on ({s.MODEL}) (count by ({s.MODEL}) (count by ({s.MODEL}, method) "
-        f"({info})) > 1)",
-        why=(
-            "The method of each engine, only of models with several: an A/B test, or "
-            "replicas without speculation."
-        ),
-    )
     yield Record(
         s.ADVICE,
         f"count by ({s.MODEL}, action) (\n"
@@ -266,6 +265,20 @@ def _engines() -> Iterator[Record]:
             "The share of the engines by the exporter's advice, where an alert asks "
             "for it. An engine that drafts, and is not known to gain or to lose, "
             "counts as not advised."
+        ),
+    )
+
+
+def _method() -> Record:
+    info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
+    return Record(
+        s.METHOD,
+        f"topk by ({s.ENGINE}) (1, group by ({s.ENGINE}, method) ({info}))\n"
+        f"and on ({s.MODEL}) (count by ({s.MODEL}) (count by ({s.MODEL}, method) "
+        f"({info})) > 1)",
+        why=(
+            "The method of each engine, only of models with several: an A/B test, or "
+            "replicas without speculation."
         ),
     )
 

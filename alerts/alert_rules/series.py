@@ -21,8 +21,11 @@ METADATA = "__type__, __unit__"
 #: (namespace/name).
 EXPORTER_JOB = f'job=~"{JOB}"'
 
+#: Of what pages a loss and what a collapse fires, which read a few records: so that a
+#: page waits for the next evaluation of records alone.
+PAGE_INTERVAL = "15s"
 #: Of groups whose values hardly change between two evaluations, or cost the most; below
-#: Prometheus's look-back of 5m.
+#: Prometheus's look-back of 5m. Others have the interval of `mixin.yml`.
 LONG_INTERVAL = "3m"
 
 #: How far back a gauge may lie: more than two scrapes, so that a lost one hides
@@ -203,7 +206,7 @@ def told(alert: str, *matchers: str) -> str:
     """
     fires = firing(alert, *matchers)
     return (
-        f"(count_over_time({fires}[6d]) unless count_over_time({fires}[20m])\n"
+        f"((count_over_time({fires}[6d]) unless count_over_time({fires}[20m]))\n"
         f"  or count_over_time({fires}[6d] offset 12h))"
     )
 

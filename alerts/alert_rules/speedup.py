@@ -574,12 +574,13 @@ def _by_method() -> Iterator[Record]:
         ),
     )
     generated = f"({of_methods('generation_tokens')} > 0)"
-    judged = total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}")
-    spent = total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}")
+    spent = f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}"
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {_with_others(total(generated), judged=judged, spent=spent)}\n"
+        f"  {total(generated)}\n"
+        f"  / {total(f'{spent} or {generated}')}\n"
+        f"  and {total(f'{generated} and ignoring (method) {s.ENGINE_SPEEDUP}')}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"
