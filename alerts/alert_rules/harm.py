@@ -91,31 +91,28 @@ _KNOWN_BY = t.each(
         f"{s.ENGINE_SPEEDUP}{{MODEL}})",
         "basis",
         "not known",
-    )
-    + " or "
-    + s.tagged(
-        f"count({_unknown('judged_speedup{MODEL}')})", "basis", "verdict unknown"
     ),
     "basis",
     t.COUNT,
-    "engines by the basis of their speedup: ",
+    f"engines{t.OF_ALL} by the basis of their speedup: ",
 )
-_LIKELY = t.each(
-    f"{_CAUSE}{{MODEL}} or "
-    + s.tagged(
-        f"""min({_unknown('speedup_interval{bound="low",MODEL}')})""",
-        "cause",
-        "unknown verdict: speed from",
+_LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
+#: What is said where the exporter does not know, and a loss is probable.
+_PROBABLY = t.first(
+    f"count({_unknown('judged_speedup{MODEL}')})",
+    "value | humanize",
+    " Of {} of its engines the verdict is unknown, and a loss is probable; their speed "
+    "may be",
+) + "".join(
+    t.value(
+        f"{end}({_unknown(f'speedup_interval{{bound={bound},MODEL}}')})",
+        t.TIMES,
+        said,
     )
-    + " or "
-    + s.tagged(
-        f"""max({_unknown('speedup_interval{bound="high",MODEL}')})""",
-        "cause",
-        "up to",
-    ),
-    "cause",
-    t.PERCENT,
-    "; ",
+    for end, bound, said in (
+        ("min", '"low"', " from {}"),
+        ("max", '"high"', " to {}."),
+    )
 )
 
 
@@ -148,28 +145,32 @@ def groups() -> tuple[Group, ...]:
             "to judge, a page stays for an hour, so that one fault is one page."
         ),
     )
-    half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
+    latest = f'({s.JUDGED_SPEEDUP}{{method!=""}} or {s.SPEEDUP})'
+    losing = " and ".join(
+        f"({s.compare_each(speedup, '<', 'harmful_speedup')})"
+        for speedup in (f"max_over_time({s.HALF_HOUR}[12m])", latest)
+    )
     ticket = _harmful(
         "warning",
-        f"{half_hour}\n"
-        f"and {s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')}\n"
-        f"and {half_hour} offset 12m\n"
-        f"and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')}\n"
-        f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
+        f"{s.HALF_HOUR}\n"
+        f"and {losing}\n"
+        f"and {s.HALF_HOUR} offset 30m\n"
+        f"and on ({s.MODEL}) {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         limit="harmful_speedup",
         hold="3m",
         keep="1h",
         summary=(
-            "Speculation has made users wait longer than without it for half an hour."
+            "Over half an hour users have waited longer than without speculation."
         ),
         over="the last 30 minutes",
         others="Engines of which nothing is known do not count",
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
-            "only while it loses. None begins while the page fires, and Alertmanager "
-            "hides one that was there. 12 of the 15 minutes are in the data, so that "
-            "they count while it pages: soon after a page gives way to a smaller loss "
-            "there is a ticket, and none after a gain."
+            "only while it loses; of each method of a model that has several. Half an "
+            "hour ago something was known of it. None begins while the page fires, and "
+            "Alertmanager hides one that was there. 12 of the 15 minutes are in the "
+            "data, so that they count while it pages: soon after a page gives way to a "
+            "smaller loss there is a ticket, and none after a gain."
         ),
     )
     return (
@@ -244,9 +245,8 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}. {others}; "
-            "where the verdict is unknown, it is the middle of an interval whose loss "
-            "is probable."
+            f"that it would have without speculation, over {over}. {others}."
+            f"{_PROBABLY}"
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
@@ -301,6 +301,7 @@ def _regressed() -> Alert:
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would "
             "have without speculation, over the last hour. Yesterday at this time it "
             "was faster, with the same K and at least four fifths of the load."
+            f"{_PROBABLY}"
         ),
         action=(
             "Compare traffic, version and drafter with yesterday's; "

@@ -28,7 +28,7 @@ RATES = {
         "draft_tokens",
         "accepted_tokens",
     ),
-    "1h": ("drafts", "accepted_tokens"),
+    "1h": ("drafts", "draft_tokens", "accepted_tokens"),
 }
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
@@ -121,11 +121,10 @@ def _growth(counter: str, window: str) -> str:
 #: of models are made from one rate.
 _OF_ENGINES = {
     *((counter, "5m") for counter in RATES["5m"]),
-    ("drafts", "1h"),
-    ("accepted_tokens", "1h"),
+    *((counter, "1h") for counter in RATES["1h"]),
 }
 #: That of them whose sum too few rules need for a record of its own.
-_OF_ENGINES_ONLY = {("accepted_tokens", "1h")}
+_OF_ENGINES_ONLY = {("draft_tokens", "1h"), ("accepted_tokens", "1h")}
 
 
 def _rates(window: str) -> Iterator[Record]:
@@ -184,8 +183,10 @@ def _ratios(window: str) -> Iterator[Record]:
     drafted = rate("draft_tokens")
     drafts = rate("drafts")
     if window == "1h":
-        accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
-        drafted = f"sum by ({s.MODEL}) ({_growth('draft_tokens', window)}) / 3600"
+        accepted, drafted = (
+            f"sum by ({s.MODEL}) (engine:vllm_specdec_{counter}:rate1h)"
+            for counter in ("accepted_tokens", "draft_tokens")
+        )
     yield ratio(
         "acceptance",
         f"{accepted} / ({drafted} > 0)",
@@ -271,9 +272,9 @@ def _engines() -> Iterator[Record]:
 
 
 def _least_accepted() -> Record:
-    accepted, drafts = (
+    accepted, drafted, drafts = (
         f"engine:vllm_specdec_{counter}:rate1h"
-        for counter in ("accepted_tokens", "drafts")
+        for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
     # Of five minutes there is a rate only of an engine that is there now.
     present = "engine:vllm_specdec_drafts:rate5m"
@@ -286,17 +287,22 @@ def _least_accepted() -> Record:
             f"group_right () {rate})"
         )
 
+    length = (
+        f"clamp_max({drafted} / {drafts} * {others(drafts)} / {others(drafted)}, 1)"
+    )
     return Record(
         "engine:vllm_specdec_least_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
         f"/ ({others(drafts)} >= {enough})\n"
+        f"* {length}\n"
         f"* on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})\n"
         f"and ({drafts} >= {enough})\n"
         f"and {present}",
         why=(
             "What an engine has to accept per draft to be no outlier: some percent "
             "below the model's other engines, of those that are there now, where they "
-            "and the engine have enough drafts."
+            "and the engine have enough drafts. In proportion if its drafts are "
+            "shorter: later positions are never accepted more often than earlier ones."
         ),
     )
 

@@ -38,6 +38,10 @@ _JUDGED, _GUESS = (
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS = "model:vllm_specdec_judged_tokens:rate5m"
 _SPENT = "model:vllm_specdec_plain_token_times:rate5m"
+#: The same of each method of a model with several.
+_TOKENS_OF_METHODS, _SPENT_OF_METHODS = (
+    series.replace("model:", "method:") for series in (_TOKENS, _SPENT)
+)
 _MEASURED = s.plain(
     f'last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}])',
     without="basis",
@@ -117,7 +121,8 @@ _METHODS = _Scope(
 def _decided(rule: Callable[[_Scope], str]) -> str:
     """Return a rule for models, and for each method of a model with several."""
     return (
-        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\nor\n{rule(_METHODS)}"
+        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"or (\n{rule(_METHODS)}\n)"
     )
 
 
@@ -292,6 +297,19 @@ def _over_hours() -> Iterator[Record]:
             if condition
             else "",
         )
+    of_methods = (
+        f"avg_over_time({_TOKENS_OF_METHODS}[30m])\n"
+        f"  / avg_over_time({_SPENT_OF_METHODS}[30m])"
+    )
+    yield Record(
+        s.HALF_HOUR,
+        f"(model:vllm_specdec_speedup:ratio_rate30m unless on ({s.MODEL}) {s.METHOD})\n"
+        f'or (\n  {of_methods}\n  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n)',
+        why=(
+            "The speedup over half an hour: of each method of a model with several, "
+            "else of the model. A mean of methods says nothing of any."
+        ),
+    )
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
         f"sum_over_time({_TOKENS}[1d:15m]) / (sum_over_time({_SPENT}[1d:15m]) > 0)",
@@ -323,10 +341,11 @@ def _guesses() -> Iterator[Record]:
     judged = (
         f"(\n"
         f"  {s.SPEEDUP}\n"
-        f"  or (\n"
-        f"    last_over_time({_WITH_ENOUGH_DRAFTS}[1h])\n"
-        f"    or model:vllm_specdec_speedup:ratio_rate1d\n"
-        f"  ) unless {_GUESSED}\n"
+        "  or (\n"
+        f"    (last_over_time({_WITH_ENOUGH_DRAFTS}[1h])\n"
+        "      or model:vllm_specdec_speedup:ratio_rate1d)\n"
+        f"    unless {_GUESSED}\n"
+        "  )\n"
         ")"
     )
     yield Record(
@@ -396,7 +415,7 @@ def _decisive() -> Record:
     advised = f"{engines(off)} / {engines(s.VOTERS)} > 0.5"
 
     def of_model(series: str) -> str:
-        return f"{series}\n  unless on ({s.MODEL}) {s.METHOD}"
+        return f"({series}\n  unless on ({s.MODEL}) {s.METHOD})"
 
     length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
     acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
@@ -410,14 +429,14 @@ def _decisive() -> Record:
     )
     measures = {
         "mean_acceptance_length": (
-            f"({length}\n  or {_length_of_methods()})",
+            f"({length}\n  or ({_length_of_methods()}))",
             "disable_mean_acceptance_length",
         ),
         "acceptance_rate": (
             f'({acceptance}\n  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
             "disable_acceptance_ratio",
         ),
-        "speedup": (f"({speedup}\n  or {speedup_of_methods})", "harmful_speedup"),
+        "speedup": (f"({speedup}\n  or ({speedup_of_methods}))", "harmful_speedup"),
     }
     values = s.labelled(
         "measure",
@@ -460,7 +479,8 @@ def _not_losing(scope: _Scope) -> str:
         day = "model:vllm_specdec_speedup:ratio_rate1d"
         lately = f"({lately} or ({day} and last_over_time({scope.certain}[1d])))"
     judged = (
-        f"(({scope.speedup} unless {scope.guess})\n  or {lately} unless {scope.enough})"
+        f"(({scope.speedup} unless {scope.guess})\n"
+        f"  or ({lately} unless {scope.enough}))"
     )
     beneficial = f"min by ({scope.labels}) ({scope.engines(_BENEFICIAL)}) == 1"
     measured = f"min by ({scope.labels}) ({scope.engines(_MEASURED)})"
@@ -479,8 +499,8 @@ def _not_losing(scope: _Scope) -> str:
 def _may_pay(scope: _Scope) -> str:
     guess = (
         f"({scope.guess}\n"
-        f"  or last_over_time({scope.guess}[1d]) "
-        f"unless last_over_time({scope.certain}[1d]))"
+        f"  or (last_over_time({scope.guess}[1d]) "
+        f"unless last_over_time({scope.certain}[1d])))"
     )
     may_be = f"max by ({scope.labels}) ({scope.engines(f'{_MAY_BE} unless {_JUDGED}')})"
     return (
@@ -573,12 +593,21 @@ def _by_method() -> Iterator[Record]:
         ),
     )
     generated = f"({of_methods('generation_tokens')} > 0)"
-    judged = total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}")
-    spent = total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}")
+    yield Record(
+        _TOKENS_OF_METHODS,
+        total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}"),
+    )
+    yield Record(
+        _SPENT_OF_METHODS,
+        total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}"),
+    )
+    every = _with_others(
+        total(generated), judged=_TOKENS_OF_METHODS, spent=_SPENT_OF_METHODS
+    )
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {_with_others(total(generated), judged=judged, spent=spent)}\n"
+        f"  {every}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

@@ -39,6 +39,9 @@ ON_METHOD = (
     "{{ with $labels.method }} on the engines with {{ . }}, and on no other{{ end }}"
 )
 
+#: What is counted for the whole model, in an alert on one of its methods.
+OF_ALL = "{{ if $labels.method }} of all methods{{ end }}"
+
 #: Labels that a query about the alert's model, exporter or namespace is limited to, by
 #: the slot in the query.
 _OF = {
