@@ -14,9 +14,8 @@ from .rule import Alert, Group, Record
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
 #: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace
 #: of their own, `elsewhere`.
-_SERVES = "model:vllm_specdec_vllm_serves:bool"
-#: Models that exporters of a namespace watch, and where.
-_READ_IN = "model:vllm_specdec_watched_namespace:info"
+_KNOWN_TO_SERVE = "model:vllm_specdec_vllm_serves:bool"
+_SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
 #: The label that names where exporters read a model.
@@ -47,7 +46,7 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     unreachable = tuple(_unreachable())
     return (
-        Group("vllm-specdec.serving", (*_serving(), _refused()), s.LONG_INTERVAL),
+        Group("vllm-specdec.serving", (_serves(), _refused()), s.LONG_INTERVAL),
         Group(
             "vllm-specdec.availability",
             (*_records(), *_lost(), unreachable[0], _watchdog()),
@@ -79,7 +78,7 @@ def _records() -> Iterator[Record]:
     )
 
 
-def _serving() -> Iterator[Record]:
+def _serves() -> Record:
     info = f'last_over_time(vllm_specdec_info{{target!=""}}[{s.LOOK_BACK}])'
     # Two exporters may read the same server: one series for both.
     read = f"group by ({s.MODEL}, target) ({info})"
@@ -89,36 +88,36 @@ def _serving() -> Iterator[Record]:
         f"topk by ({CLUSTER}, model_name, instance) (1, "
         f"group by ({CLUSTER}, model_name, instance, {_OF_VLLM}) ({_VLLM}))"
     )
-    yield Record(
-        _READ_IN,
+    watched = (
         f"group by ({s.MODEL}, {_OF_VLLM}) (\n"
         f"  {by_name}\n"
         f"  or ({by_address}\n"
         f"    * on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM})\n"
-        f"    {scraped})\n)",
-        why=(
-            "Where exporters of several servers read a model, by the label target: a "
-            "name such as service.namespace, or an address that Prometheus scrapes too."
-        ),
+        f"    {scraped})\n)"
     )
-    here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
+    here = f'last_over_time({_KNOWN_TO_SERVE}{{where="here"}}[7d])'
     elsewhere = (
         f"group by ({s.MODEL}) (\n"
-        f'  last_over_time({_READ_IN}{{{_OF_VLLM}!=""}}[7d])\n'
+        f'  last_over_time({_KNOWN_TO_SERVE}{{where="watched",{_OF_VLLM}!=""}}[7d])\n'
         f"  and on ({CLUSTER}, model_name, {_OF_VLLM}) {_VLLM}\n"
-        f"  unless on ({s.NAMESPACE}) {here}\n"
-        ")"
+        f"  unless on ({s.NAMESPACE}) {here}\n)"
     )
-    yield Record(
-        _SERVES,
+    return Record(
+        _KNOWN_TO_SERVE,
         s.labelled(
-            "where", here=f"group by ({s.MODEL}) ({s.SPECULATIVE})", elsewhere=elsewhere
+            "where",
+            here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
+            elsewhere=elsewhere,
+            watched=watched,
         ),
         why=(
-            "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-            "namespace that had none for a week, one of the model where its exporters "
-            "read it, or did within a week. Another vLLM with the same name of a model "
-            "is none of theirs."
+            "By the label where. Here: Prometheus scrapes a vLLM with speculation in "
+            "the namespace. Elsewhere, of a namespace that had none for a week: one of "
+            "the model where its exporters read it, or did within a week; another "
+            "vLLM with the same name of a model is none of theirs. Watched only "
+            "remembers where exporters of several servers read them, by the label "
+            "target: a name such as service.namespace, or an address that Prometheus "
+            "scrapes too."
         ),
     )
 

@@ -3,8 +3,6 @@
 Each has the label `action`, and `recommended_k` if there is one, for a webhook.
 """
 
-from collections.abc import Iterator
-
 from mixin import WARNING
 
 from . import series as s
@@ -21,16 +19,8 @@ _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
-#: Why Disable does not begin, does not go on, or is not sent.
-_IN_WAVES, _ASKED, _OVER, _HARM_TOLD = (
-    f"model:vllm_specdec_{why}:bool"
-    for why in (
-        "disable_comes_in_waves",
-        "measuring_was_asked_for",
-        "disable_is_over",
-        "harm_was_told",
-    )
-)
+#: Why Disable does not begin, does not go on, or is not sent, by the label `why`.
+_SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
 #: Not while the verdict on an engine is unknown.
@@ -51,7 +41,7 @@ def group() -> Group:
     return Group(
         "vllm-specdec.decisions",
         (
-            *_silences(),
+            _silences(),
             disable,
             _measure(),
             _disable_while_paged(disable),
@@ -91,12 +81,18 @@ _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
+
+
+def _silenced(why: str) -> str:
+    """Return that Disable is silenced for one reason."""
+    return f'ignoring (why) {_SILENCED}{{why="{why}"}}'
+
+
 #: It pays, or what should be switched off is off or gone.
-_PAYS_OR_OFF = f"unless ({s.NOT_LOSING} or {s.MAY_PAY} or {_OVER})"
+_PAYS_OR_OFF = f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n  unless {_silenced('off')}"
 
 
-def _silences() -> Iterator[Record]:
-    """Yield when Disable does not begin, does not go on, or is told by another."""
+def _silences() -> Record:
     disable = s.firing("Disable", 'action="disable"')
 
     def well(window: str) -> str:
@@ -105,57 +101,53 @@ def _silences() -> Iterator[Record]:
             f"{_BAND})[{window}:3m]) > 4"
         )
 
-    yield Record(
-        _IN_WAVES,
-        f"group by ({s.MODEL}, method) (\n"
+    waves = (
         f"  (count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4\n"
         f"    and {well('12h')})\n"
         f"  or ({well('30m')}\n"
-        f"    and on ({s.MODEL}, method) count_over_time({disable}[1d]))\n)",
-        why=(
-            "Disable does not begin: yesterday within three hours of this time it was "
-            "too low for a quarter of an hour (more than four samples, one in three "
-            "minutes), and has been well since, as with a batch every night; or it "
-            "fired within a day, and has been well for a quarter of the last half "
-            "hour, as in waves."
-        ),
+        f"    and on ({s.MODEL}, method) count_over_time({disable}[1d]))"
     )
     asked = s.told("Disable", 'action="measure"')
-    yield Record(
-        _ASKED,
-        f"group by ({s.MODEL}, method) {asked}",
-        why="To measure was asked for: it is once in six days.",
-    )
     judged = f"last_over_time({s.DISABLE_RULE}[1h])"
     info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
     # Where the model has engines: a gap in scraping ends nothing.
-    yield Record(
-        _OVER,
-        f"group by ({s.MODEL}, method) (\n"
+    off = (
         f'  (last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
         f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info})\n"
         f'  or (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
         f"and on ({s.MODEL}) {s.METHOD})\n"
-        f"  or ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))\n)",
-        why=(
-            "Disable does not go on: the method has no engines, but the model has; or "
-            "the model has several methods now, and is judged as a whole no more; or "
-            "tokens have no drafts."
-        ),
+        f"  or ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))"
     )
 
-    def harm(*matchers: str) -> str:
+    def harmful(*matchers: str) -> str:
         return f"count_over_time({s.firing('Harmful', *matchers)}[2h])"
 
-    of_all = harm('method=""')
-    yield Record(
-        _HARM_TOLD,
-        f"group by ({s.MODEL}, method) (\n"
-        f"  ({judged} and on ({s.MODEL}, method) {harm()})\n"
-        f"  or ({judged} and on ({s.MODEL}) {of_all})\n)",
+    # What it said of one method is no news of another.
+    of_all = harmful('method=""')
+    harm = (
+        f"  ({judged} and on ({s.MODEL}, method) {harmful()})\n"
+        f"  or ({judged} and on ({s.MODEL}) {of_all})"
+    )
+    reasons = {"waves": waves, "asked": f"  {asked}", "off": off, "harm": harm}
+    return Record(
+        _SILENCED,
+        s.labelled(
+            "why",
+            **{
+                why: f"group by ({s.MODEL}, method) (\n{reason}\n)"
+                for why, reason in reasons.items()
+            },
+        ),
         why=(
-            "Harmful has told of it within two hours, of this method or of the model: "
-            "what it says of one method is no news of another."
+            "By the label why. Waves: Disable does not begin, because yesterday within "
+            "three hours of this time it was too low for a quarter of an hour (more "
+            "than four samples, one in three minutes) and has been well since, as with "
+            "a batch every night; or because it fired within a day, and has been well "
+            "for a quarter of the last half hour. Asked: to measure is asked for once "
+            "in six days. Off: it does not go on, because the method has no engines, "
+            "but the model has; or the model has several methods now, and is judged as "
+            "a whole no more; or tokens have no drafts. Harm: Harmful has told of it "
+            "within two hours, of this method or of the model."
         ),
     )
 
@@ -179,7 +171,7 @@ def _disable_ticket() -> Alert:
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.DISABLE_RULE} < 1 unless {_IN_WAVES})\n"
+            f"({s.DISABLE_RULE} < 1 unless {_silenced('waves')})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {_firing('disable')}\n"
             f"  {_PAYS_OR_OFF})"
@@ -235,7 +227,7 @@ def _measure() -> Alert:
             f"    and {_firing('measure')}))\n"
             f"and {s.MAY_PAY}\n"
             f"unless {s.NOT_LOSING}\n"
-            f"unless {_ASKED}"
+            f"unless {_silenced('asked')}"
         ),
         hold="15m",
         summary=(
@@ -276,7 +268,7 @@ def _disable_while_paged(disable: Alert) -> Alert:
             f"max by ({s.MODEL}, method) ({ticket})\n"
             f"unless (max_over_time({s.DISABLE_RULE}[15m]) >= {_BAND})\n"
             f"{_PAYS_OR_OFF}\n"
-            f"and {_HARM_TOLD}"
+            f"and {_silenced('harm')}"
         ),
         hold="",
         summary=disable.summary,

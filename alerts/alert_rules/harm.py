@@ -83,37 +83,23 @@ def _unknown(gauge: str) -> str:
     )
 
 
-#: What the speedup rests on, now or when it was last known, and likely causes.
-_KNOWN_BY = t.each(
-    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h]) or "
-    + s.tagged(
+#: What the speedup rests on, now or when it was last known.
+_BASES = f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h]) or " + (
+    s.tagged(
         "count(engine:vllm_specdec_drafts:rate5m{MODEL} > 0 unless "
         f"{s.ENGINE_SPEEDUP}{{MODEL}})",
         "basis",
         "not known",
-    ),
-    "basis",
-    t.COUNT,
-    f"engines{t.OF_ALL} by the basis of their speedup: ",
-)
-_LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
-#: What is said where the exporter does not know, and a loss is probable.
-_PROBABLY = t.first(
-    f"count({_unknown('judged_speedup{MODEL}')})",
-    "value | humanize",
-    " Of {} of its engines the verdict is unknown, and a loss is probable; their speed "
-    "may be",
-) + "".join(
-    t.value(
-        f"{end}({_unknown(f'speedup_interval{{bound={bound},MODEL}}')})",
-        t.TIMES,
-        said,
-    )
-    for end, bound, said in (
-        ("min", '"low"', " from {}"),
-        ("max", '"high"', " to {}."),
     )
 )
+#: Between what the speed may lie where the verdict is unknown.
+_BOUNDS = " or ".join(
+    s.tagged(
+        f"{end}({_unknown(f'speedup_interval{{bound={bound},MODEL}}')})", "speed", said
+    )
+    for end, bound, said in (("min", '"low"', "from"), ("max", '"high"', "up to"))
+)
+_UNKNOWN = "the verdict is unknown and a loss probable, their speed may be "
 
 
 def groups() -> tuple[Group, ...]:
@@ -145,17 +131,17 @@ def groups() -> tuple[Group, ...]:
             "to judge, a page stays for an hour, so that one fault is one page."
         ),
     )
-    latest = f'({s.JUDGED_SPEEDUP}{{method!=""}} or {s.SPEEDUP})'
-    losing = " and ".join(
-        f"({s.compare_each(speedup, '<', 'harmful_speedup')})"
-        for speedup in (f"max_over_time({s.HALF_HOUR}[12m])", latest)
+    best = (
+        f"(max_over_time({s.HALF_HOUR}[12m]) > {s.JUDGED_SPEEDUP} or "
+        f"{s.JUDGED_SPEEDUP})"
     )
     ticket = _harmful(
         "warning",
         f"{s.HALF_HOUR}\n"
-        f"and {losing}\n"
+        f"and ({s.compare_each(best, '<', 'harmful_speedup')})\n"
         f"and {s.HALF_HOUR} offset 30m\n"
-        f"and on ({s.MODEL}) {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
+        f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+        f"unless on ({s.MODEL}) {_FIRING}",
         limit="harmful_speedup",
         hold="3m",
         keep="1h",
@@ -163,7 +149,10 @@ def groups() -> tuple[Group, ...]:
             "Over half an hour users have waited longer than without speculation."
         ),
         over="the last 30 minutes",
-        others="Engines of which nothing is known do not count",
+        others=(
+            "Engines of which nothing is known "
+            "{{ if $labels.method }}count as 1{{ else }}do not count{{ end }}"
+        ),
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
             "only while it loses; of each method of a model that has several. Half an "
@@ -235,6 +224,7 @@ def _harmful(
     others: str,
     why: str,
 ) -> Alert:
+    probably = t.each(_BOUNDS, "speed", t.TIMES, f"; of some {_UNKNOWN}")
     return Alert(
         name="Harmful",
         severity=severity,
@@ -245,13 +235,17 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}. {others}."
-            f"{_PROBABLY}"
+            f"that it would have without speculation, over {over}. {others}"
+            f"{probably}."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
         threshold=t.in_force(limit, t.TIMES),
-        context=_KNOWN_BY + _LIKELY,
+        context=t.every(
+            f"{_BASES} or {_CAUSE}{{MODEL}}",
+            {"basis": t.COUNT, "cause": t.PERCENT},
+            f"engines{t.OF_ALL} by the basis of their speedup, likely causes: ",
+        ),
         why=why,
     )
 
@@ -301,7 +295,6 @@ def _regressed() -> Alert:
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would "
             "have without speculation, over the last hour. Yesterday at this time it "
             "was faster, with the same K and at least four fifths of the load."
-            f"{_PROBABLY}"
         ),
         action=(
             "Compare traffic, version and drafter with yesterday's; "
@@ -310,5 +303,9 @@ def _regressed() -> Alert:
         value=t.this(t.TIMES),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
         + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " yesterday's {}"),
-        context=_KNOWN_BY,
+        context=t.every(
+            f"{_BASES} or {_BOUNDS}",
+            {"basis": t.COUNT, "speed": t.TIMES},
+            "engines by the basis of their speedup, interval of unknown verdicts: ",
+        ),
     )

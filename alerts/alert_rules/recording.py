@@ -28,7 +28,7 @@ RATES = {
         "draft_tokens",
         "accepted_tokens",
     ),
-    "1h": ("drafts", "draft_tokens", "accepted_tokens"),
+    "1h": ("drafts", "accepted_tokens"),
 }
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
@@ -121,10 +121,11 @@ def _growth(counter: str, window: str) -> str:
 #: of models are made from one rate.
 _OF_ENGINES = {
     *((counter, "5m") for counter in RATES["5m"]),
-    *((counter, "1h") for counter in RATES["1h"]),
+    ("drafts", "1h"),
+    ("accepted_tokens", "1h"),
 }
 #: That of them whose sum too few rules need for a record of its own.
-_OF_ENGINES_ONLY = {("draft_tokens", "1h"), ("accepted_tokens", "1h")}
+_OF_ENGINES_ONLY = {("accepted_tokens", "1h")}
 
 
 def _rates(window: str) -> Iterator[Record]:
@@ -183,10 +184,8 @@ def _ratios(window: str) -> Iterator[Record]:
     drafted = rate("draft_tokens")
     drafts = rate("drafts")
     if window == "1h":
-        accepted, drafted = (
-            f"sum by ({s.MODEL}) (engine:vllm_specdec_{counter}:rate1h)"
-            for counter in ("accepted_tokens", "draft_tokens")
-        )
+        accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
+        drafted = f"sum by ({s.MODEL}) ({_growth('draft_tokens', window)}) / 3600"
     yield ratio(
         "acceptance",
         f"{accepted} / ({drafted} > 0)",
@@ -272,10 +271,11 @@ def _engines() -> Iterator[Record]:
 
 
 def _least_accepted() -> Record:
-    accepted, drafted, drafts = (
+    accepted, drafts = (
         f"engine:vllm_specdec_{counter}:rate1h"
-        for counter in ("accepted_tokens", "draft_tokens", "drafts")
+        for counter in ("accepted_tokens", "drafts")
     )
+    drafted = f"({_growth('draft_tokens', '1h')} / 3600)"
     # Of five minutes there is a rate only of an engine that is there now.
     present = "engine:vllm_specdec_drafts:rate5m"
     minimum = s.threshold("comparison_minimum_drafts")

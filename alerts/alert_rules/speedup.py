@@ -38,10 +38,6 @@ _JUDGED, _GUESS = (
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS = "model:vllm_specdec_judged_tokens:rate5m"
 _SPENT = "model:vllm_specdec_plain_token_times:rate5m"
-#: The same of each method of a model with several.
-_TOKENS_OF_METHODS, _SPENT_OF_METHODS = (
-    series.replace("model:", "method:") for series in (_TOKENS, _SPENT)
-)
 _MEASURED = s.plain(
     f'last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}])',
     without="basis",
@@ -284,32 +280,23 @@ def drafts_records() -> Iterator[Record]:
 def _over_hours() -> Iterator[Record]:
     judged = f"1800 * avg_over_time({s.JUDGED_DRAFTS}[30m])"
     enough = s.compare(judged, ">=", "advice_minimum_drafts")
-    for window, condition in {"30m": f"\nand {enough}", "1h": ""}.items():
-        yield Record(
-            f"model:vllm_specdec_speedup:ratio_rate{window}",
-            f"avg_over_time({_TOKENS}[{window}])\n"
-            f"/ avg_over_time({_SPENT}[{window}])"
-            f"{condition}",
-            why=(
-                "Both sides are means of rates over the same time, so this is a ratio "
-                "of sums; of half an hour while it has enough drafts."
-            )
-            if condition
-            else "",
+
+    def mean(window: str) -> str:
+        return (
+            f"avg_over_time({_TOKENS}[{window}])\n/ avg_over_time({_SPENT}[{window}])"
         )
-    of_methods = (
-        f"avg_over_time({_TOKENS_OF_METHODS}[30m])\n"
-        f"  / avg_over_time({_SPENT_OF_METHODS}[30m])"
-    )
+
     yield Record(
         s.HALF_HOUR,
-        f"(model:vllm_specdec_speedup:ratio_rate30m unless on ({s.MODEL}) {s.METHOD})\n"
-        f'or (\n  {of_methods}\n  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n)',
+        f"{mean('30m')}\nand {enough}\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"or (avg_over_time({_OF_METHODS}[30m]) and {_OF_METHODS})",
         why=(
-            "The speedup over half an hour: of each method of a model with several, "
-            "else of the model. A mean of methods says nothing of any."
+            "Both sides are means of rates over the same time, so this is a ratio of "
+            "sums; of half an hour while it has enough drafts. Of each method of a "
+            "model with several the mean: that of all says nothing of any."
         ),
     )
+    yield Record("model:vllm_specdec_speedup:ratio_rate1h", mean("1h"))
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
         f"sum_over_time({_TOKENS}[1d:15m]) / (sum_over_time({_SPENT}[1d:15m]) > 0)",
@@ -420,7 +407,7 @@ def _decisive() -> Record:
     length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
     acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
     speedup = of_model(
-        "model:vllm_specdec_speedup:ratio_rate30m "
+        f'{s.HALF_HOUR}{{method=""}} '
         f'and on ({s.MODEL}) ({s.ADVICE}{{action="disable"}} > 0.5)'
     )
     speedup_of_methods = (
@@ -593,21 +580,12 @@ def _by_method() -> Iterator[Record]:
         ),
     )
     generated = f"({of_methods('generation_tokens')} > 0)"
-    yield Record(
-        _TOKENS_OF_METHODS,
-        total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}"),
-    )
-    yield Record(
-        _SPENT_OF_METHODS,
-        total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}"),
-    )
-    every = _with_others(
-        total(generated), judged=_TOKENS_OF_METHODS, spent=_SPENT_OF_METHODS
-    )
+    judged = total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}")
+    spent = total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}")
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {every}\n"
+        f"  {_with_others(total(generated), judged=judged, spent=spent)}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

@@ -71,9 +71,7 @@ def test_alerts_build_on_no_other_group_of_alerts() -> None:
         "method:vllm_specdec_held_speedup:last1h",
         "method:vllm_specdec_paged_lately:bool",
         "model:vllm_specdec_allowed_loss:ratio",
-        "model:vllm_specdec_disable_comes_in_waves:bool",
-        "model:vllm_specdec_harm_was_told:bool",
-        "model:vllm_specdec_measuring_was_asked_for:bool",
+        "model:vllm_specdec_disable_is_silenced:bool",
     }
 
 
