@@ -27,12 +27,12 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 
 test: $(STAMP) ## The tests for every change: some minutes, with a real Prometheus
 	@bash tests/need.sh prometheus
-	$(PYTEST) -m "not full and not vllm" $(ARGS)
+	TESTS_WITHOUT_NPM=1 $(PYTEST) -m "not full and not vllm" $(ARGS)
 
 test-all: test test-rest ## All tests but those that need a real vLLM
 
 test-rest: $(STAMP) ## What test-all adds: slow tests, a browser and other programs, more examples of property tests
-	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics jq curl
+	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics nginx jq curl
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/render/bundle.py
 	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
 	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py

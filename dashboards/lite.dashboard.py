@@ -11,7 +11,7 @@ from grafana_panels.palette import BLUE, GREY, ORANGE, POSITIONS, SKY
 from grafana_panels.panel import Panel, lines, over_time
 from grafana_panels.promql import MODEL, MODEL_LEGEND, total
 from grafana_panels.variables import LABELS, MODELS, selector
-from grafana_panels.vllm import SPECULATES, summed_rate
+from grafana_panels.vllm import SPECULATES, growth, summed_rate
 
 UNDRAFTED = "vLLM is not scraped, or drafts nothing"
 _ACCEPTED, _DRAFTED, _DRAFTS = (
@@ -20,8 +20,7 @@ _ACCEPTED, _DRAFTED, _DRAFTS = (
 )
 _BY_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 _SHARE_BY_POSITION = (
-    f"{summed_rate(_BY_POSITION, 'position')} / on () group_left () "
-    f"({summed_rate(_DRAFTS)} > 0)"
+    f"{growth(_BY_POSITION, 'position')} / on () group_left () ({growth(_DRAFTS)} > 0)"
 )
 
 model = models_table(
@@ -39,8 +38,7 @@ drafts: list[Panel] = [
         {},
         others=[
             over_time(
-                f"{summed_rate(_ACCEPTED, MODEL)} / "
-                f"({summed_rate(_DRAFTED, MODEL)} > 0)",
+                f"{growth(_ACCEPTED, MODEL)} / ({growth(_DRAFTED, MODEL)} > 0)",
                 MODEL_LEGEND,
             )
         ],
@@ -54,8 +52,7 @@ drafts: list[Panel] = [
         {},
         others=[
             over_time(
-                f"1 + {summed_rate(_ACCEPTED, MODEL)} / "
-                f"({summed_rate(_DRAFTS, MODEL)} > 0)",
+                f"1 + {growth(_ACCEPTED, MODEL)} / ({growth(_DRAFTS, MODEL)} > 0)",
                 MODEL_LEGEND,
             )
         ],

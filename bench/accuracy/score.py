@@ -80,8 +80,17 @@ from vllm_specdec_exporter.economics.profiles import (
 )
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
 from vllm_specdec_exporter.economics.speedup import estimate
-from vllm_specdec_exporter.economics.statistics import percentile, t_expansion
+from vllm_specdec_exporter.economics.statistics import (
+    Interval,
+    percentile,
+    t_expansion,
+)
 from vllm_specdec_exporter.engines import ENGINES
+from vllm_specdec_exporter.judgement.payoff import (
+    PayoffVerdict,
+    leans,
+    loss_probability,
+)
 
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"
@@ -208,12 +217,15 @@ class Measurement(Struct, frozen=True):
         machine = replace(physical.machine, overheads=overheads)
         return replace(profile, physical=replace(physical, machine=machine))
 
-    def prompt_seconds(self, profile: CostProfile) -> float:
-        """Return the time of the prompts in a step without drafts."""
+    def prompt_seconds(self, profile: CostProfile) -> tuple[float, float]:
+        """Return the time of the prompts in a step without drafts, and for as many
+        tokens in one with drafts.
+        """
         physical = profile.physical
         assert physical is not None
         computed = self.batch * self.prompts_per_token
-        return computed * physical.prompt_token_seconds()
+        plain = computed * physical.prompt_token_seconds()
+        return plain, plain + computed * physical.draft_prompt_token_seconds()
 
 
 @cache  # a fit asks for each thousands of times, with other overheads
@@ -268,6 +280,21 @@ class Estimated(Struct, frozen=True):
         if (self.low > 1) is (self.row.speedup > 1):
             return "right"
         return "wrong"
+
+    @property
+    def side(self) -> PayoffVerdict | None:
+        """Which side of 1 is told: that of the verdict, else the one that is likely."""
+        if self.verdict != "unknown":
+            if self.low > 1:
+                return PayoffVerdict.BENEFICIAL
+            return PayoffVerdict.HARMFUL
+        loss = loss_probability(Interval(self.speedup, self.low, self.high))
+        return leans(loss, (self.low, self.high))
+
+    @property
+    def side_is_right(self) -> bool:
+        """Whether the side that is told was measured."""
+        return (self.side is PayoffVerdict.HARMFUL) is (self.row.speedup < 1)
 
     @property
     def on_the_right_side(self) -> bool:
@@ -355,14 +382,14 @@ def errors_of(row: Measurement, overheads: Overheads) -> LeftOut:
     """Return the errors of a measurement by these overheads."""
     profile = row.profile(overheads)
     plain, drafting = profile.step_times(row.k, row.batch)
-    prompts = row.prompt_seconds(profile)
+    prompts, drafted_prompts = row.prompt_seconds(profile)
     # What a step costs by the measured speedup, in plain steps, without prompts.
-    cost = row.length * ((plain + prompts) / row.speedup - prompts) / plain
+    cost = row.length * ((plain + prompts) / row.speedup - drafted_prompts) / plain
     speedup = math.log(drafting / plain / max(cost, 0.5))
     of_plain = math.nan
     of_step = math.nan
     if row.plain_seconds:
-        step = without_prompts(row.drafting_seconds, prompts * row.length)
+        step = without_prompts(row.drafting_seconds, drafted_prompts * row.length)
         of_step = math.log(step / drafting)
         observed = by_step(row, profile).step_cost(row.k, row.batch)
         measured = without_prompts(row.plain_seconds, prompts)
@@ -554,9 +581,9 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
         for row in rows:
             profile = row.profile(overheads)
             plain, drafting = profile.step_times(row.k, row.batch)
-            prompts = row.prompt_seconds(profile)
+            prompts, drafted_prompts = row.prompt_seconds(profile)
             plain += prompts
-            drafting += prompts * row.length
+            drafting += drafted_prompts * row.length
             error = robust(math.log(row.length * plain / drafting / row.speedup))
             if row.plain_seconds:
                 error += robust(math.log(row.plain_seconds / plain))
@@ -722,6 +749,45 @@ def summary(estimates: Sequence[Estimated]) -> dict[str, float]:
     }
 
 
+def sides_table(parts: dict[str, list[Estimated]]) -> str:
+    """Return the table of what is told where there is no verdict, and of losses."""
+    lines = [
+        "| Estimate | No verdict, likely | Right | Losses | Harmful | Or likely so |",
+        "|---|---|---|---|---|---|",
+    ]
+    for basis in ("modelled", "observed"):
+        estimates = parts[basis]
+        leaning = [
+            each for each in estimates if each.verdict == "unknown" and each.side
+        ]
+        losses = [each for each in estimates if each.row.speedup < 1]
+        told = share(losses, lambda each: each.side is PayoffVerdict.HARMFUL)
+        lines.append(
+            f"| {basis} | {len(leaning)} "
+            f"| {share(leaning, lambda each: each.side_is_right):.0%} | {len(losses)} "
+            f"| {share(losses, lambda each: each.high < 1):.0%} | {told:.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def perfect(estimates: Sequence[Estimated], factor: float) -> tuple[float, float]:
+    """Return the shares without a verdict, and of the losses that are found, where each
+    speedup is estimated as it was measured, with an interval of a factor both ways.
+    """
+    known = [
+        replace(
+            each,
+            speedup=each.row.speedup,
+            low=each.row.speedup / factor,
+            high=each.row.speedup * factor,
+        )
+        for each in estimates
+    ]
+    losses = [each for each in known if each.row.speedup < 1]
+    unknown = share(known, lambda each: each.verdict == "unknown")
+    return unknown, share(losses, lambda each: each.high < 1)
+
+
 def misses(parts: dict[str, list[Estimated]]) -> list[str]:
     """Return the goals that are not reached."""
     missed = []
@@ -808,12 +874,16 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
             f"| {numbers['holds']:.0%} |"
         )
     text = (HERE / "page.md.in").read_text("utf-8")
+    perfect_unknown, perfect_losses = perfect(parts["modelled"], 1.4)
     for name, value in {
         "NUMBER": str(len(rows)),
         "INTERVALS": intervals_table(),
         "TABLE": "\n".join(table),
         "STEPS": steps_table(),
         "KINDS": "\n".join(rows_by_kind(parts["best"])),
+        "SIDES": sides_table(parts),
+        "PERFECT_UNKNOWN": f"{perfect_unknown:.0%}",
+        "PERFECT_LOSSES": f"{perfect_losses:.0%}",
         "WIDER": f"{100 * WIDER_PER_DOUBLING:.0f}",
         "SHARED": str(SHARED_ERROR),
     }.items():

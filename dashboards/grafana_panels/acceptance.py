@@ -45,9 +45,9 @@ HUES = positions(POSITIONS, GREY)
 BY_MODEL = Flow(MODEL)
 
 
-def rates(counter: str) -> str:
-    """Return the rates of a counter of each engine."""
-    return f"rate({metric(f'{counter}_total')}[{INTERVAL}])"
+def increases(counter: str) -> str:
+    """Return the increases of a counter of each engine."""
+    return f"increase({metric(f'{counter}_total')}[{INTERVAL}])"
 
 
 def threshold_line(name: str, words: str) -> PromTarget:
@@ -132,7 +132,7 @@ def day_before() -> TimeSeries:
     middle = f"avg_over_time({series})"
     width = f"(3 * stddev_over_time({series}) > {CALM} * {middle} or {CALM} * {middle})"
     day_before = [
-        f"sum(rate({metric(name)}[{INTERVAL}] offset 1d))"
+        f"sum(increase({metric(name)}[{INTERVAL}] offset 1d))"
         for name in ("accepted_tokens_total", "drafts_total")
     ]
     return lines(
@@ -170,8 +170,8 @@ by_pod = lines(
     others=[
         over_time(
             (
-                f"{total(rates('accepted_tokens'), _EACH)} / "
-                f"({total(rates('draft_tokens'), _EACH)} > 0)"
+                f"{total(increases('accepted_tokens'), _EACH)} / "
+                f"({total(increases('draft_tokens'), _EACH)} > 0)"
             ),
             "{{pod}} {{instance}} {{engine}}",
         ),

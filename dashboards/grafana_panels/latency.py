@@ -25,10 +25,10 @@ from .promql import (
     speedup,
     total,
 )
-from .promql import summed_rate as of_any
+from .promql import growth as of_any
 from .table import Column, joined_table
 from .variables import LABELS
-from .vllm import UNSEEN, mean, quantile, summed_rate
+from .vllm import UNSEEN, growth, mean, quantile
 
 _SGLANG = "«sglang»request_time_per_output_token_seconds"
 RUNNING = metric("requests_running")
@@ -149,8 +149,8 @@ _TOKENS = "request_generation_tokens"
 #: and but the first, whose time is none of it; of SGLang, which does not count that
 #: time, over the requests.
 _MEAN_TIME_PER_OUTPUT_TOKEN = (
-    f"{summed_rate('request_decode_time_seconds_sum')} "
-    f"/ ({summed_rate(f'{_TOKENS}_sum')} - {summed_rate(f'{_TOKENS}_count')} > 0)\n"
+    f"{growth('request_decode_time_seconds_sum')} "
+    f"/ ({growth(f'{_TOKENS}_sum')} - {growth(f'{_TOKENS}_count')} > 0)\n"
     f"or {of_any(f'{_SGLANG}_sum')} / ({of_any(f'{_SGLANG}_count')} > 0)"
 )
 
@@ -213,8 +213,8 @@ load: list[Panel] = [
         {
             "failed": (
                 (
-                    f"{summed_rate('request_success_total', finished_reason='error')} "
-                    f"/ ({summed_rate('request_success_total')} > 0)"
+                    f"{growth('request_success_total', finished_reason='error')} "
+                    f"/ ({growth('request_success_total')} > 0)"
                 ),
                 ORANGE,
             ),

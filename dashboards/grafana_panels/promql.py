@@ -63,12 +63,12 @@ DRAFTS = windowed("drafts_per_second")
 GENERATED = windowed("generation_tokens_per_second")
 
 
-def rate(name: str, by: str = "") -> str:
-    """Return the rate of one of the exporter's counters, summed."""
-    return summed_rate(f"vllm_specdec_{name}_total", by=by)
+def increase(name: str, by: str = "") -> str:
+    """Return the increase of one of the exporter's counters, summed."""
+    return growth(f"vllm_specdec_{name}_total", by=by)
 
 
-def summed_rate(
+def growth(
     series: str,
     select: str = MODELS,
     by: str = "",
@@ -76,9 +76,16 @@ def summed_rate(
     over: str = INTERVAL,
     **matchers: str,
 ) -> str:
-    """Return the rate of any counter, summed."""
+    """Return the increase of any counter, summed. Ratios and quantiles are of it, not
+    of rates: VictoriaMetrics would weigh a pod of two minutes as one of the window.
+    """
     matching = "".join(f',{label}="{value}"' for label, value in matchers.items())
-    return total(f"rate({series}{{{select}{matching}}}[{over}])", by)
+    return total(f"increase({series}{{{select}{matching}}}[{over}])", by)
+
+
+def summed_rate(series: str, select: str = MODELS, by: str = "") -> str:
+    """Return the rate of any counter, summed: an amount by the second."""
+    return total(f"rate({series}{{{select}}}[{INTERVAL}])", by)
 
 
 def recorded(name: str, **matchers: str) -> str:
@@ -136,8 +143,8 @@ def quantile(
     """
     labels = f"le, {by}" if by else "le"
     rates = (
-        summed_rate(histogram + "_bucket", select, labels, over=over),
-        summed_rate(histogram, select, by, over=over),
+        growth(histogram + "_bucket", select, labels, over=over),
+        growth(histogram, select, by, over=over),
     )
     estimate = " or ".join(f"histogram_quantile({share:g}, {rate})" for rate in rates)
     if above:
@@ -146,17 +153,17 @@ def quantile(
 
 
 class Flow:
-    """Ratios of counters: of sums, over rates or the exporter's window (`now`)."""
+    """Ratios of counters: of sums, over increases or the exporter's window (`now`)."""
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
         self._by = by
         self._now = now
 
     def of(self, name: str) -> str:
-        """Return a counter's increase per second."""
+        """Return a counter's increase, or that per second."""
         if self._now:
             return total(windowed(f"{name}_per_second"), self._by)
-        return rate(name, self._by)
+        return increase(name, self._by)
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
@@ -242,8 +249,8 @@ def survival(over: str = INTERVAL) -> str:
     """Return the share of drafts accepted at each position, of the engines that draft
     so far.
     """
-    accepted = f"rate({metric('accepted_tokens_per_position_total')}[{over}])"
-    drafts = f"rate({metric('drafts_total')}[{over}])"
+    accepted = f"increase({metric('accepted_tokens_per_position_total')}[{over}])"
+    drafts = f"increase({metric('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
     return f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
 
@@ -253,7 +260,7 @@ def conditional() -> str:
     accepted too.
     """
     accepted, reaching = (
-        rate(name, "position")
+        increase(name, "position")
         for name in ("accepted_tokens_per_position", "drafts_reaching_position")
     )
     return f"{accepted} / ({reaching} > 0)"

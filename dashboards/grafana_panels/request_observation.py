@@ -14,9 +14,10 @@ from .request_series import (
     TENANT_DRAFT_TOKENS,
     TENANT_REQUESTS,
     TENANT_TOKENS,
+    a_second,
     acceptance,
+    growth,
     losing,
-    summed_rate,
 )
 from .table import Column, joined_table
 from .variables import TARGETS
@@ -34,8 +35,8 @@ RECORDS = {
 
 #: Of the observed requests, by what their answers have.
 _SHARES = (
-    f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () "
-    f"({summed_rate(OBSERVED, '', TARGETS)} > 0)"
+    f"{growth(OBSERVED, 'record', TARGETS)} / on () group_left () "
+    f"({growth(OBSERVED, '', TARGETS)} > 0)"
 )
 
 
@@ -112,14 +113,14 @@ tenants = joined_table(
     [
         Column(
             "Requests",
-            f"{summed_rate(TENANT_REQUESTS, TENANT)} > 0",
+            f"{a_second(TENANT_REQUESTS, TENANT)} > 0",
             unit="reqps",
             decimals=2,
             width=100,
         ),
         Column(
             "Tokens",
-            summed_rate(TENANT_TOKENS, TENANT),
+            a_second(TENANT_TOKENS, TENANT),
             unit="suffix:tokens/s",
             decimals=0,
             width=115,

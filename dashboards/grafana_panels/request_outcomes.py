@@ -7,6 +7,7 @@ from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, TEMPERATURES, VERMILION
 from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, lines, now, over_time
 from .promql import MODEL_LEGEND, metric, renamed, request_threshold
+from .promql import growth as growth_of
 from .promql import summed_rate as rate_of
 from .request_series import (
     ABSENT,
@@ -24,11 +25,12 @@ from .request_series import (
     TPOT,
     TYPE,
     UID,
+    a_second,
     acceptance,
     buckets_of,
+    growth,
     losing,
     quantile,
-    summed_rate,
     with_record,
 )
 from .table import Column, joined_table
@@ -37,14 +39,14 @@ from .variables import TARGETS
 #: Quantiles of acceptance, best first.
 QUANTILES = {"P90": (0.9, SKY), "P50": (0.5, BLUE), "P10": (0.1, ORANGE)}
 KIND = f"model_name, {TYPE}, {TEMPERATURE}"
-_OBSERVED_RATE = summed_rate(OBSERVED, "", TARGETS)
+_OBSERVED = growth(OBSERVED, "", TARGETS)
 #: The share of the requests that vLLM finishes which is observed, and what is nearly
 #: all: some are under way. What is observed is not known by model, so neither side is.
-_FINISHED = rate_of("«vllm»request_success_total", TARGETS, over=OVER)
-_SEEN = f"clamp_max({_OBSERVED_RATE} / ({_FINISHED} > 0), 1)"
+_FINISHED = growth_of("«vllm»request_success_total", TARGETS, over=OVER)
+_SEEN = f"clamp_max({_OBSERVED} / ({_FINISHED} > 0), 1)"
 _MOST = "0.9"
 #: Requests of each kind for which something was drafted.
-JUDGEABLE = f"({summed_rate(REQUESTS, KIND)} > 0)"
+JUDGEABLE = f"({a_second(REQUESTS, KIND)} > 0)"
 MIXED = word_mapping({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
 _STACKED: Json = {
     "unit": "reqps",
@@ -63,7 +65,7 @@ def _by_value(label: str) -> list[Json]:
 
 
 def _rejected(by: str = "") -> str:
-    return f"{summed_rate(DRAFT_TOKENS, by)} - {summed_rate(ACCEPTED, by)}"
+    return f"{growth(DRAFT_TOKENS, by)} - {growth(ACCEPTED, by)}"
 
 
 def _filter(label: str, column: str) -> Json:
@@ -85,7 +87,7 @@ tiles: list[Panel] = [
                 (
                     f"2 * group({with_record()} > 0) + ({_SEEN} >= bool {_MOST})\n"
                     f"or 4 * group({with_record()} > 0)\n"
-                    f"or group({_OBSERVED_RATE} > 0)\nor vector(0)"
+                    f"or group({_OBSERVED} > 0)\nor vector(0)"
                 ),
                 "per-request data",
             ),
@@ -284,8 +286,8 @@ positions: list[Panel] = [
             Column(
                 "Where drafted",
                 (
-                    f"{summed_rate(ACCEPTED_AT, 'position')} / "
-                    f"({summed_rate(DRAFTED_AT, 'position')} > 0)"
+                    f"{growth(ACCEPTED_AT, 'position')} / "
+                    f"({growth(DRAFTED_AT, 'position')} > 0)"
                 ),
                 "percentunit",
                 0,
@@ -293,16 +295,16 @@ positions: list[Panel] = [
             ),
             Column(
                 "Of all drafts",
-                f"{summed_rate(ACCEPTED_AT, 'position')} / on () group_left () "
-                f"({summed_rate(DRAFTED_AT, position='0')} > 0)",
+                f"{growth(ACCEPTED_AT, 'position')} / on () group_left () "
+                f"({growth(DRAFTED_AT, position='0')} > 0)",
                 "percentunit",
                 0,
                 bars=True,
             ),
             Column(
                 "Drafts that reach it",
-                f"{summed_rate(DRAFTED_AT, 'position')} / on () group_left () "
-                f"({summed_rate(DRAFTED_AT, position='0')} > 0)",
+                f"{growth(DRAFTED_AT, 'position')} / on () group_left () "
+                f"({growth(DRAFTED_AT, position='0')} > 0)",
                 "percentunit",
                 0,
                 bars=True,

@@ -43,9 +43,14 @@ OVER = "30m"
 ABSENT = "no per-request data"
 
 
-def summed_rate(name: str, by: str = "", select: str = MODELS, **matchers: str) -> str:
-    """Return the rate of a counter over half an hour, summed."""
-    return promql.summed_rate(name, select, by, over=OVER, **matchers)
+def growth(name: str, by: str = "", select: str = MODELS, **matchers: str) -> str:
+    """Return the increase of a counter over half an hour, summed."""
+    return promql.growth(name, select, by, over=OVER, **matchers)
+
+
+def a_second(name: str, by: str) -> str:
+    """Return the same by the second."""
+    return f"{growth(name, by)} / 1800"
 
 
 def quantile(name: str, share: float, by: str = "") -> str:
@@ -64,19 +69,19 @@ def losing(name: str, by: str = "") -> str:
     """Return the share of what is counted by outcome that belongs to requests which
     lose.
     """
-    return f"{summed_rate(name, by, outcome='loses')} / ({summed_rate(name, by)} > 0)"
+    return f"{growth(name, by, outcome='loses')} / ({growth(name, by)} > 0)"
 
 
 def acceptance(
     by: str = "", drafted: str = DRAFT_TOKENS, accepted: str = ACCEPTED
 ) -> str:
     """Return accepted over drafted tokens of all requests together."""
-    return f"{summed_rate(accepted, by)} / ({summed_rate(drafted, by)} > 0)"
+    return f"{growth(accepted, by)} / ({growth(drafted, by)} > 0)"
 
 
 def with_record() -> str:
-    """Return the rate of observed requests whose answers had a usable record."""
-    return summed_rate(OBSERVED, "", f'{TARGETS},record!~"none|malformed"')
+    """Return the number of observed requests whose answers had a usable record."""
+    return growth(OBSERVED, "", f'{TARGETS},record!~"none|malformed"')
 
 
 def of_requests() -> list[Json]:

@@ -18,9 +18,14 @@ FIRST_BUCKET = {
 }
 
 
-def summed_rate(name: str, by: str = "", **matchers: str) -> str:
+def growth(name: str, by: str = "", **matchers: str) -> str:
+    """Return the increase of a counter, summed."""
+    return promql.growth(f"«vllm»{name}", by=by, **matchers)
+
+
+def summed_rate(name: str) -> str:
     """Return the rate of a counter, summed."""
-    return promql.summed_rate(f"«vllm»{name}", by=by, **matchers)
+    return promql.summed_rate(f"«vllm»{name}")
 
 
 def quantile(name: str, share: float) -> str:
@@ -30,4 +35,4 @@ def quantile(name: str, share: float) -> str:
 
 def mean(name: str) -> str:
     """Return the mean of a histogram, which does not depend on buckets."""
-    return f"{summed_rate(name + '_sum')} / ({summed_rate(name + '_count')} > 0)"
+    return f"{growth(name + '_sum')} / ({growth(name + '_count')} > 0)"

@@ -14,7 +14,8 @@ from alerts.cases_requests import CASES as OF_REQUESTS
 from alerts.cases_tap import CASES as OF_TAP
 from dashboards.worlds_pods import Storage
 from scaling.samples import of_worlds
-from scaling.victoria import evaluate
+from scaling.servers import recorded
+from scaling.victoria import VictoriaMetrics
 
 #: Of every case; nearly all of them have fired by then.
 MINUTES = 235
@@ -31,7 +32,8 @@ def found() -> Storage:
     """All that the rules give in VictoriaMetrics."""
     worlds = {case.name: case.world() for case in CASES}
     scraped = of_worlds(worlds, START, MINUTES)
-    return evaluate(scraped, scraped.times)
+    with VictoriaMetrics() as server:
+        return recorded(server, scraped.times, scraped)
 
 
 def test_the_alerts_fire_when_they_do_in_prometheus(found: Storage) -> None:

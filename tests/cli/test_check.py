@@ -12,6 +12,7 @@ from unittest import mock
 import jsonschema
 import pytest
 
+from core.test_derived import answer
 from golden.cases import drafted, recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
@@ -73,6 +74,12 @@ _CONFIG = json.dumps(
     {"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3}
 )
 _FEW = (PHASES[60], PHASES[64])
+
+#: SGLang's trees of 15 tokens in four steps, of which 0.9 are accepted.
+_TREES = tuple(
+    answer(requests, 40 * requests, 36 * requests, k=15, spec_num_steps=4)
+    for requests in (800, 1600)
+)
 
 #: A profile of one kind of machine, so that there is a verdict.
 MACHINE = ("--cost.profile=chinchilla-70b-draft-4b",)
@@ -144,6 +151,17 @@ CASES = {
         3,
         ("WARMING_UP  ",),
         ("requests are running, and the server counts them when they end",),
+    ),
+    "trees": Case(
+        _TREES,
+        3,
+        ("UNKNOWN  tiny-llama: 0.75 to 1.7",),
+        ("mean acceptance length 1.90", "mean draft length –"),
+        (
+            "--cost.hardware=h100",
+            "--cost.model=8b",
+            '--spec.config={"method": "eagle3"}',
+        ),
     ),
     "one-of-two-poor": Case(
         _one_of_two_poor(),

@@ -441,6 +441,37 @@ class TestVerdict:
         result = poll(settings_for(BUILTIN["eagle"], "eagle", 4), happened)
         assert name_of(result.activity.reason) == f"activity.{reason}"
 
+    @pytest.mark.parametrize(
+        ("requests", "state"),
+        [(40_000, ActivityState.IDLE), (1_000, ActivityState.BYPASSED)],
+    )
+    def test_probes_of_a_prefill_node_that_rests_are_no_bypass(
+        self, requests: int, state: ActivityState
+    ) -> None:
+        """After a night of work only probes are left, each with a whole answer. An
+        engine whose requests all went on is bypassed.
+        """
+        readings = [
+            (
+                20.0 * probes,
+                Reading(
+                    "vllm-v1",
+                    (
+                        EngineReading(
+                            KEY,
+                            counters(0, [0, 0, 0, 0], generation=40_000 + 16 * probes),
+                            Load(0, 0, 0.1),
+                            steps=Steps(requests=float(requests + probes)),
+                        ),
+                    ),
+                ),
+            )
+            for probes in range(3)
+        ]
+        settings = settings_for(BUILTIN["eagle"], "eagle", 4)
+        result = processed(readings, settings)[-1][0]
+        assert result.activity.state is state
+
     def test_padding_is_no_sample(self) -> None:
         """Of 612 drafts at most the 40 with a step of their own can be judged."""
         happened = answers(612, [20, 10, 0, 0], 616 + 70, 616, 40)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import promql_parser as promql
 import pytest
 
-from alerts.lint import read_bundle, records
+from alerts.lint import RUNBOOKS, read_bundle, records
 from alerts.lint.bundle import RATES, nodes, selector_name
 from alerts.lint.series import SPELLINGS
 from alerts.promtool import History, verify
@@ -109,6 +109,34 @@ def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
                     if seconds < 300 and not is_interval:
                         short.add((query, str(call)))
     assert short == set()
+
+
+def test_only_amounts_by_the_second_are_of_rates() -> None:
+    """VictoriaMetrics divides `rate` by the time between a series' own samples: a ratio
+    would weigh a pod of two minutes as one that lived all the window.
+    """
+    of_rates = {
+        query.source
+        for query in QUERIES
+        for call in nodes(tree(query.expr), promql.Call)
+        if call.func.name == "rate"
+    }
+    assert of_rates == {
+        "Tokens per second",
+        "Failed polls by reason",
+        "Requests by outcome",
+        "Requests by temperature",
+        "Requests by type",
+        "Observed and finished requests",
+        "Unobserved requests and failed connections",
+    }
+    # Those of one exporter by the second.
+    assert {
+        path.stem for path in RUNBOOKS.glob("*.md") if "rate(" in path.read_text()
+    } == {
+        "VLLMSpecDecodeRequestsUnobserved",
+        "VLLMSpecDecodeTapFailing",
+    }
 
 
 def _spelled_once(expr: str) -> str:

@@ -24,6 +24,7 @@ from vllm_specdec_exporter.economics.hardware import (
     SPEEDUP,
     STEP,
     Machine,
+    PhysicalModel,
     method_family,
     parse_machine,
     regime,
@@ -513,14 +514,16 @@ class TestDeployed:
 
     def test_prompts_in_the_steps(self) -> None:
         """They come with each token that a step emits, in a plain one with one token of
-        each request: a step that is longer by them has the same cost, and a speedup
-        nearer to 1.
+        each request, and the drafter computes them as well: a step that is longer by
+        them has the same cost, and a speedup nearer to 1.
         """
         profile = self.profile("m", "8B")
         _, drafting = profile.step_times(3, 4)
         prompts = profile.with_prompts((10.0, 10.0))
         of_plain = 4 * 10 * profile.physical.prompt_token_seconds()
-        step = observed_step(drafting + 2.5 * of_plain)
+        of_drafter = 4 * 10 * profile.physical.draft_prompt_token_seconds()
+        with_drafts = drafting + 2.5 * (of_plain + of_drafter)
+        step = observed_step(with_drafts)
         with_prompts = with_observed_step(prompts, step)
         without = with_observed_step(profile, observed_step(drafting))
         assert with_prompts.step_cost(3, 4) == pytest.approx(without.step_cost(3, 4))
@@ -529,10 +532,29 @@ class TestDeployed:
             estimate(2.5, 3, 4, each).speedup for each in (without, with_prompts)
         )
         plain, _ = profile.step_times(3, 4)
-        assert all_work == pytest.approx(
-            2.5 * (plain + of_plain) / (drafting + 2.5 * of_plain)
-        )
+        assert all_work == pytest.approx(2.5 * (plain + of_plain) / with_drafts)
         assert decoding > all_work > 1
+
+    @pytest.mark.parametrize(
+        ("method", "parameters"),
+        [
+            ("eagle3", 14 * 4096**2),  # a layer without its output layer
+            ("dflash", 5 * 2 * 8 * 128 * 4096),  # keys and values of five layers
+            ("draft_model", 0.8e9 - 128_000 * 1984),
+            ("medusa", 0),
+            ("ngram", 0),
+        ],
+    )
+    def test_a_drafter_computes_prompts_too(
+        self, method: str, parameters: float
+    ) -> None:
+        target = from_parameters(8e9)
+        drafter = usual_drafter(method, target, from_parameters(0.8e9))
+        assert drafter is not None
+        _, machine = parse_machine("h100")
+        physical = PhysicalModel(machine, target, drafter)
+        times = (physical.draft_prompt_token_seconds(), physical.prompt_token_seconds())
+        assert times[0] / times[1] == pytest.approx(parameters / 8e9)
 
     def test_a_step_contradicts_its_model_outside_of_all_that_prompts_may_take(
         self,

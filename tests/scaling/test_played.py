@@ -21,10 +21,9 @@ import numpy as np
 import pytest
 
 from alerts.promtool import RULES
-from alerts.world import MISSING, Phase, World
+from alerts.world import Phase, World
 from dashboards import worlds_write
-from dashboards.worlds_traffic import Key, Samples, pairs_of
-from scaling.samples import typed
+from scaling.samples import every_quarter, typed
 from scaling.victoria import VictoriaMetrics
 from support.newer import newer
 from support.programs import Program, eventually
@@ -81,29 +80,13 @@ def _world() -> World:
     return world
 
 
-def _series() -> dict[Key, Samples]:
-    """Return the samples of the world, four a minute."""
-    series = {}
-    quarters = np.arange(0, MINUTES - 1, 0.25)
-    for text, samples in _world().samples().items():
-        name, _, labels = text.partition("{")
-        key = (name, pairs_of(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
-        rows = [np.nan if one == MISSING else float(one) for one in samples]
-        minutes = np.arange(len(rows))
-        if name.endswith("_total"):
-            series[key] = np.interp(quarters, minutes, rows)
-        else:
-            series[key] = np.repeat(rows, 4)[: len(quarters)]
-    return series
-
-
 class Writer(threading.Thread):
     """Writes the samples into servers, each when its time has come."""
 
     def __init__(self, start: float, urls: list[str], typed_urls: list[str]) -> None:
         super().__init__(daemon=True)
         self.start_time = start
-        series = _series()
+        series = every_quarter(_world(), MINUTES - 1)
         self._written = [(url, series) for url in urls]
         self._written += [(url, typed(series)) for url in typed_urls]
         self._ended = threading.Event()

@@ -19,9 +19,7 @@ from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
 from dashboards.worlds_rules import _Evaluation, _levels
 from dashboards.worlds_traffic import Key, Samples, pairs_of
-from scaling.victoria import PACKAGE, VictoriaMetrics
-from support.newer import of_suite
-from support.prometheus import PrometheusServer
+from scaling.servers import server_of
 from support.repository import data_of
 
 pytestmark = pytest.mark.full
@@ -107,15 +105,7 @@ def _rules() -> list[Rule]:
 
 @functools.cache
 def _recorded(server: str, suite: str) -> Storage:
-    if server == "prometheus":
-        context: PrometheusServer = PrometheusServer(
-            config=worlds_write.CONFIG,
-            flags=worlds_write.FLAGS,
-            program=of_suite(suite, server, server),
-        )
-    else:
-        context = VictoriaMetrics(program=of_suite(suite, server, PACKAGE))
-    with context as running:
+    with server_of(server, suite) as running:
         worlds_write.push(running.url, SCRAPES, _scraped())
         evaluation = _Evaluation(running, EVALUATIONS)
         for level in _levels(_rules()):

@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 
 from alerts.case import all_cases
-from alerts.lint import Rule
-from alerts.promtool import RULES
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
-from dashboards.worlds_rules import _Evaluation, _levels
 from dashboards.worlds_traffic import Key, Samples
 from scaling.samples import of_worlds, typed
+from scaling.servers import recorded
 from support.newer import newer
 from support.prometheus import PrometheusServer
-from support.repository import data_of
 
 pytestmark = pytest.mark.full
 
@@ -42,23 +39,13 @@ def _scraped() -> Storage:
 
 
 def _found(series: Mapping[Key, Samples], *features: str) -> dict[Key, Samples]:
-    rules: list[Rule] = []
-    for path in RULES.glob("*.yml"):
-        for group in data_of(path)["groups"]:
-            rules += map(Rule, group["rules"])
-    # Once is enough for those that ask for alerts: no value is written twice.
-    *levels, _ = _levels(rules)
     times = START + 60.0 * np.arange(MINUTES)
     with PrometheusServer(
         config=worlds_write.CONFIG,
         flags=(*worlds_write.FLAGS, *features),
         program=newer("prometheus"),
     ) as prometheus:
-        worlds_write.push(prometheus.url, times, series)
-        evaluation = _Evaluation(prometheus, times)
-        for level in levels:
-            evaluation.run(level)
-        return evaluation.found.series
+        return recorded(prometheus, times, Storage(times, dict(series))).series
 
 
 def test_a_label_with_the_type_changes_nothing() -> None:

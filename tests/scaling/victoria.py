@@ -3,17 +3,8 @@
 import urllib.request
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from alerts.lint import Rule
-from alerts.promtool import RULES
-from dashboards import worlds_write
-from dashboards.worlds_pods import Storage
-from dashboards.worlds_rules import _Evaluation, _levels
 from support.programs import Program, find_program
 from support.prometheus import PrometheusServer
-from support.repository import data_of
 
 #: The Debian package; it has vmalert and vmagent too.
 PACKAGE = "victoria-metrics"
@@ -44,19 +35,3 @@ class VictoriaMetrics(PrometheusServer):
         with urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=60):
             pass
         return super().api(path, nocache="1", **parameters)
-
-
-def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
-    """Return what all rules give in VictoriaMetrics at these times, those first that
-    others are made of.
-    """
-    rules: list[Rule] = []
-    for path in RULES.glob("*.yml"):
-        for group in data_of(path)["groups"]:
-            rules += map(Rule, group["rules"])
-    with VictoriaMetrics() as server:
-        worlds_write.push(server.url, scraped.times, scraped.series)
-        evaluation = _Evaluation(server, times)
-        for level in _levels(rules):
-            evaluation.run(level)
-        return evaluation.found

@@ -107,13 +107,14 @@ class Basis(StrEnum):
 
 
 class PromptTimes(Struct, frozen=True):
-    """What prompts add to a step without drafts, in plain steps; with drafts, the same
-    for each generated token.
+    """What prompts add to a step without drafts, in plain steps; with drafts it is
+    `drafting` times as much for each generated token.
     """
 
     low: float = 0.0
     typical: float = 0.0
     high: float = 0.0
+    drafting: float = 1.0  # from 1 up: the drafter computes prompts too
 
 
 class CostProfile(Struct, frozen=True):
@@ -328,12 +329,14 @@ class CostProfile(Struct, frozen=True):
         if self.physical is None:
             return PromptTimes()
         plain = self.physical.plain_seconds(batch, self.context_tokens)
-        share = batch * self.physical.prompt_token_seconds() / plain
+        seconds = self.physical.prompt_token_seconds()
+        share = batch * seconds / plain
         fewest, most = self.prompts_per_token
         return PromptTimes(
             low=fewest / PROMPTS * share,
             typical=(fewest + most) / 2 * share,
             high=most * PROMPTS * share,
+            drafting=1 + self.physical.draft_prompt_token_seconds() / seconds,
         )
 
     def with_measured_draft(self, share: float | None, k: float | None) -> CostProfile:

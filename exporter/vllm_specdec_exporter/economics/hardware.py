@@ -160,13 +160,14 @@ class Machine(Struct, frozen=True):
         arithmetic = "fp16" if self._unpacks(model) else model.precision.arithmetic
         return self.accelerator.operations_per_second(arithmetic) * self.count
 
-    def prompt_token_seconds(self, model: Model) -> float:
-        """Return the time that one more token of a long prompt adds to a step.
+    def prompt_token_seconds(self, model: Model, parameters: float) -> float:
+        """Return the time that one more token of a long prompt adds to a step, if it is
+        multiplied with so many parameters of the model.
 
         Its weights are read for the step anyway, and unpacked once for all tokens.
         """
         operations = self._operations_per_second(model) * self.overheads.throughput
-        return self.overheads.prompt * 2 * model.multiplied_parameters / operations
+        return self.overheads.prompt * 2 * parameters / operations
 
     def _attention_seconds(
         self, model: Model, tokens: float, requests: float, context: float
@@ -235,6 +236,19 @@ class Drafter(Struct, frozen=True):
     #: search on the CPU.
     apart: bool = False
 
+    @property
+    def prompt_parameters(self) -> float:
+        """Parameters that a token of a prompt is multiplied with: of a block its keys
+        and values alone, and never an output layer (vLLM 0.32, `llm_base_proposer.py`
+        and `dflash.py`).
+        """
+        if self.model is None:
+            return 0.0
+        if self.parallel:
+            return self.model.kv_values * self.model.hidden
+        output = self.model.vocabulary * self.model.hidden
+        return max(0.0, self.model.multiplied_parameters - output)
+
 
 def usual_drafter(
     method: str, target: Model, draft: Model | None = None
@@ -281,6 +295,7 @@ def _head(target: Model, layers: int, vocabulary: int) -> Model:
         hidden=target.hidden,
         kv_values=layers * target.kv_values_of_layer,
         kv_heads=target.kv_heads,
+        vocabulary=vocabulary,
     )
 
 
@@ -326,8 +341,19 @@ class PhysicalModel(Struct, frozen=True):
         return self.machine.overheads.step + batch * self.machine.overheads.request
 
     def prompt_token_seconds(self) -> float:
-        """Return the time that one more token of a prompt adds to a step."""
-        return self.machine.prompt_token_seconds(self.target)
+        """Return the time that one more token of a prompt adds to a step without
+        drafts.
+        """
+        parameters = self.target.multiplied_parameters
+        return self.machine.prompt_token_seconds(self.target, parameters)
+
+    def draft_prompt_token_seconds(self) -> float:
+        """Return the time that the drafter adds to that: it computes prompts too."""
+        model = self.drafter.model
+        if model is None:
+            return 0.0
+        parameters = self.drafter.prompt_parameters
+        return self.machine.prompt_token_seconds(model, parameters)
 
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
         """Return the time of a step with `k` drafted tokens for each request, without
@@ -386,7 +412,7 @@ PLAIN_KINDS = ("dense", "dense quantized", "experts")
 SPEEDUP: Mapping[tuple[str, str], float] = {
     ("eagle", "dense"): 1.23,
     ("eagle", "experts"): 1.31,
-    ("mtp", "dense"): 1.82,
+    ("mtp", "dense"): 1.83,
     ("mtp", "experts"): 1.74,
     ("parallel", "dense"): 2.24,
     ("parallel", "experts"): 3.1,

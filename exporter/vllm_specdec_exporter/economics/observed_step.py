@@ -78,7 +78,7 @@ class _DecodingSeconds(Struct, frozen=True):
     ) -> _DecodingSeconds:
         """Return what is left of a step beside the prompts that `profile` has."""
         prompts = profile.prompt_times(step.batch)
-        unit = plain_seconds * step.emitted
+        unit = plain_seconds * step.emitted * prompts.drafting
         return cls(
             low=without_prompts(step.seconds, prompts.high * unit),
             typical=without_prompts(step.seconds, prompts.typical * unit),

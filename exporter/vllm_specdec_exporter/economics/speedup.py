@@ -129,16 +129,16 @@ def speedup_of_drafts(
     return covered / drafting_time
 
 
-def with_prompts(speedup: float, prompt_time: float) -> float:
+def with_prompts(speedup: float, prompt_time: float, drafting: float) -> float:
     """Return the speedup of steps that also compute prompts, given that of decoding
     (Amdahl's law).
 
-    `prompt_time` is what prompts add to a plain step, in plain steps: they take the
-    same time for each generated token with and without speculation.
+    `prompt_time` is what prompts add to a plain step, in plain steps: with speculation
+    they take `drafting` times as long for each generated token.
     """
     if not speedup:
         return speedup
-    return (1 + prompt_time) / (1 / speedup + prompt_time)
+    return (1 + prompt_time) / (1 / speedup + prompt_time * drafting)
 
 
 def estimate(
@@ -167,6 +167,7 @@ def estimate(
     cost = profile.step_cost(drafted, batch)
     low_cost, high_cost = profile.cost_range(drafted, batch)
     prompts = profile.prompt_times(batch)
+    ends = (prompts.low, prompts.high)
     of_decoding = length / cost
     # Cost and length are independent: their relative errors add up in quadrature.
     length_reach = Z * length_error / length
@@ -175,12 +176,12 @@ def estimate(
     lowest = of_decoding * math.exp(-reach_down)
     highest = min(of_decoding * math.exp(reach_up), length + Z * length_error)
     return Estimate(
-        speedup=with_prompts(of_decoding, prompts.typical),
+        speedup=with_prompts(of_decoding, prompts.typical, prompts.drafting),
         speedup_low=min(
-            with_prompts(lowest, prompts.low), with_prompts(lowest, prompts.high)
+            with_prompts(lowest, share, prompts.drafting) for share in ends
         ),
         speedup_high=max(
-            with_prompts(highest, prompts.low), with_prompts(highest, prompts.high)
+            with_prompts(highest, share, prompts.drafting) for share in ends
         ),
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=(cost - 1) / drafted,

@@ -33,7 +33,7 @@ from .messages import message
 _BUSY_SHARE = 0.25
 #: Share of the tokens without any draft that may come behind first ones: probes and a
 #: few whole answers of a prefill node, as which another server hardly counts.
-_ANSWERED_SHARE = 0.1
+ANSWERED_SHARE = 0.1
 #: Seconds of a step from which its length itself is a finding: a client reads no more
 #: than a few words in that time.
 SLOW_STEP = 1.0
@@ -88,7 +88,7 @@ def judge_activity(
         return Activity(ActivityState.IDLE, message("activity.first_tokens_only"))
     if counted_drafts <= 0:
         by_steps = generated - (delta.first_tokens or 0.0)
-        if by_steps <= _ANSWERED_SHARE * generated:
+        if by_steps <= ANSWERED_SHARE * generated:
             return Activity(ActivityState.IDLE, message("activity.first_tokens_mostly"))
         return _bypassed(generated, window)
     gained = delivered(delta)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..config.values import format_duration
 from ..engines.reading import EngineReading, Reading
 from ..judgement.activity import (
+    ANSWERED_SHARE,
     Activity,
     ActivityState,
     judge_activity,
@@ -75,6 +76,8 @@ def activity_by_counters(
         return Activity(ActivityState.WARMING_UP, message("activity.drafts_missing"))
     if generated is None and (idle or judged.state is ActivityState.OFF):
         return Activity(None, message("activity.generation_uncounted"))
+    if bypassed and _only_prefills(engine):
+        return Activity(ActivityState.IDLE, message("activity.first_tokens_mostly"))
     if bypassed and engine.lifetime is not None:
         return Activity(None, message("activity.lifetime_only"))
     return of_shortest_window(
@@ -84,6 +87,15 @@ def activity_by_counters(
         running=running,
         minimum_drafts=settings.thresholds.minimum_drafts,
     )
+
+
+def _only_prefills(engine: EngineReading) -> bool:
+    """Return whether an engine has done hardly more than prefill since its start: in
+    an hour without work its probes are all that a window shows.
+    """
+    generated = engine.counters.generation_tokens or 0.0
+    behind_first = generated - (engine.steps.requests or 0.0)
+    return not engine.counters.drafts and behind_first <= ANSWERED_SHARE * generated
 
 
 def _configured(engine: EngineReading, reading: Reading, settings: Settings) -> bool:

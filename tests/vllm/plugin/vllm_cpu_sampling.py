@@ -9,10 +9,18 @@ without a temperature, and two answers to one seed differ. Only sampled requests
 draft tokens are concerned, and only on a CPU.
 
 vLLM loads it in each of its processes, by the entry point beside it; `server.py` puts
-this directory on the path.
+this directory on the path. It also lets drafted positions take a time, for tests of
+times.
 """
 
+import os
+import time
+from typing import Any
+
 import torch
+
+#: Variable with the seconds that a drafted position takes, for tests of times.
+POSITION_SECONDS = "SPECDEC_POSITION_SECONDS"
 
 
 def expand_batch_to_tokens(
@@ -35,3 +43,18 @@ def register() -> None:
     from vllm.v1.sample import rejection_sampler
 
     rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
+    if POSITION_SECONDS in os.environ:
+        slow_drafts_down(float(os.environ[POSITION_SECONDS]))
+
+
+def slow_drafts_down(seconds: float) -> None:
+    """Let each drafted position take so long, which a busy processor changes little."""
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    propose = SpecDecodeBaseProposer.propose
+
+    def slowly(self: Any, num_speculative_tokens: int, *args: Any, **rest: Any) -> Any:
+        time.sleep(seconds * num_speculative_tokens)
+        return propose(self, num_speculative_tokens, *args, **rest)
+
+    SpecDecodeBaseProposer.propose = slowly
