@@ -89,7 +89,7 @@ def _collapsed() -> Alert:
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
-        sample=t.drafts("5m"),
+        sample=t.drafts("5m", t.OF_ALL),
         why=(
             "Speed is the only other symptom where answers are not garbled as well: "
             "verification is lossless, but what breaks the drafter, such as a broken "

@@ -288,6 +288,7 @@ def _least_accepted() -> Record:
         f"engine:vllm_specdec_{counter}:rate1h"
         for counter in ("accepted_tokens", "drafts")
     )
+    drafted = f"({_growth('draft_tokens', '1h')} / 3600)"
     # Of five minutes there is a rate only of an engine that is there now.
     present = "engine:vllm_specdec_drafts:rate5m"
     minimum = s.threshold("comparison_minimum_drafts")
@@ -299,17 +300,22 @@ def _least_accepted() -> Record:
             f"group_right () {rate})"
         )
 
+    length = (
+        f"clamp_max({drafted} / {drafts} * {others(drafts)} / {others(drafted)}, 1)"
+    )
     return Record(
         "engine:vllm_specdec_least_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
         f"/ ({others(drafts)} >= {enough})\n"
+        f"* {length}\n"
         f"* on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})\n"
         f"and ({drafts} >= {enough})\n"
         f"and {present}",
         why=(
             "What an engine has to accept per draft to be no outlier: some percent "
             "below the model's other engines, of those that are there now, where they "
-            "and the engine have enough drafts."
+            "and the engine have enough drafts. In proportion if its drafts are "
+            "shorter: later positions are never accepted more often than earlier ones."
         ),
     )
 

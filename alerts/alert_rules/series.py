@@ -161,6 +161,8 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
     f"method:vllm_specdec_judged_{measure}:ratio_rate5m"
     for measure in ("speedup", "acceptance")
 )
+#: The speedup over half an hour: of each method of a model with several, else of it.
+HALF_HOUR = "model:vllm_specdec_speedup:ratio_rate30m"
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
 #: Drafts of engines with a known speedup.
