@@ -107,21 +107,23 @@ def test_too_little_processor_time() -> None:
             *flags, "--poll.interval", "500ms", "--poll.timeout", "450ms"
         ) as exporter:
             exporter.metrics_when(lambda m: m.total("up") == len(urls))
+            quiet = exporter.log()
             end = threading.Event()
 
             def starve() -> None:
                 """Leave it less than it needs, as a container's limit does."""
                 while not end.is_set():
                     exporter.send(signal.SIGSTOP)
-                    time.sleep(0.085)
+                    time.sleep(0.095)
                     exporter.send(signal.SIGCONT)
-                    time.sleep(0.015)
+                    time.sleep(0.005)
 
             with ThreadPoolExecutor() as pool:
                 starving = pool.submit(starve)
                 try:
                     for path in ("/-/healthy", "/metrics") * 3:
-                        scrape = request(exporter.url + path, timeout=120)
+                        # Measured are 0.5 and 2 s: the rest is for a busy machine.
+                        scrape = request(exporter.url + path, timeout=20)
                         assert scrape.status == 200
                         time.sleep(1)
                 finally:
@@ -129,6 +131,6 @@ def test_too_little_processor_time() -> None:
                     starving.result()
             after = exporter.metrics()
             assert after.total("poll_errors_total", reason="stale") > 0
-            assert "server is down" not in exporter.log()
+            assert "server is down" not in exporter.log().removeprefix(quiet)
             eventually(lambda: exporter.log_lines("polls are left out"))
             exporter.metrics_when(lambda m: m.total("up") == len(urls))
