@@ -29,6 +29,7 @@ import past
 import poll
 import regression
 import rules
+import sizes
 import start
 import tap_section
 import targets
@@ -42,7 +43,7 @@ RESULTS, EXPECTED = (
     Path(__file__).with_name(f"{name}.json") for name in ("results", "expected")
 )
 #: Sections in the order of the page.
-ORDER = ("poll", "start", "memory", "load", "targets", "tap", "rules", "past")
+ORDER = ("poll", "start", "memory", "load", "targets", "sizes", "tap", "rules", "past")
 
 
 def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
@@ -54,6 +55,7 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
             "memory": lambda: memory.section(memory.POLLS // 10, memory.RESTARTS // 10),
             "load": lambda: load.section(1.2),
             "targets": lambda: targets.section(2),
+            "sizes": lambda: sizes.section(10.0),
             "tap": lambda: tap_section.section(2, 2.0, 2_000),
             "rules": lambda: rules.section(rules.PROMISED // 10),
             "past": lambda: past.section(past.REPLICAS // 10),
@@ -64,6 +66,7 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
         "memory": lambda: memory.section(memory.POLLS, memory.RESTARTS),
         "load": lambda: load.section(12.0),
         "targets": lambda: targets.section(3),
+        "sizes": lambda: sizes.section(sizes.FULL_SECONDS),
         "tap": lambda: tap_section.section(5, 5.0, 50_000),
         "rules": lambda: rules.section(rules.PROMISED),
         "past": lambda: past.section(past.REPLICAS),
