@@ -9,7 +9,6 @@ that waits for its turn has sent nothing, so its server is not called slow.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -41,9 +40,9 @@ class PollTurns:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._beginning = asyncio.Lock()  # in the order of waiting
-        self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        # Locks are given in the order of waiting.
+        self._beginning = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._large = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_LARGE)
         self._left_out = 0
@@ -59,28 +58,8 @@ class PollTurns:
 
     async def take(self) -> None:
         """Wait for a turn of the loop in which nothing else of a poll was done."""
-        loop = asyncio.get_running_loop()
-        if self._taken:
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():  # it was given already
-                    self._give()
-                raise
-        self._taken = True
-        loop.call_soon(self._give)
-
-    def _give(self) -> None:
-        self._taken = False
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():  # cancelled
-                # Taken from now on, or a poll of this turn would come before it.
-                self._taken = True
-                turn.set_result(None)
-                return
+        await self._turn.acquire()
+        asyncio.get_running_loop().call_soon(self._turn.release)
 
     async def large(self, function: Callable[[], T]) -> T:
         """Return the result of work on a large response, done in a thread, one after
