@@ -27,7 +27,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 
 test: $(STAMP) ## The tests for every change: some minutes, with a real Prometheus
 	@bash tests/need.sh prometheus
-	$(PYTEST) -m "not full and not vllm" $(ARGS)
+	TESTS_WITHOUT_NPM=1 $(PYTEST) -m "not full and not vllm" $(ARGS)
 
 test-all: test test-rest ## All tests but those that need a real vLLM
 

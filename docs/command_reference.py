@@ -220,7 +220,8 @@ def _flag(action: argparse.Action) -> Flag:
         default=default,
         variable=variable,
         meaning=text.strip(),
-        required=action.required,
+        # Python before 3.13 calls "any number" required.
+        required=action.required and action.nargs != "*",
         repeatable=action.nargs in ("+", "*"),
     )
 

@@ -4,6 +4,7 @@ use.
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ def install(folder: Path, then: Callable[[], None] | None = None) -> Path:
     Once for all processes that ask at the same time; `then` is called whenever the
     packages are new.
     """
+    if os.environ.get("TESTS_WITHOUT_NPM"):
+        msg = "`make test` does without npm: this test needs the mark `full`"
+        raise NpmError(msg)
     modules = folder / "node_modules"
     stamp = modules / ".stamp"
     wanted = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
