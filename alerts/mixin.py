@@ -61,7 +61,8 @@ class Mixin:
     Attributes:
         job: regular expression of the exporter's job.
         cluster: label of the cluster.
-        interval: of groups of rules, a duration of Prometheus; empty for the server's.
+        interval: of groups of rules without one of their own, a duration of
+            Prometheus.
         severities: other values of the label `severity` for critical, warning and info.
         runbooks: where the runbooks are served.
         grafana: address of Grafana.
@@ -74,7 +75,7 @@ class Mixin:
 
     job: str = "(.+/)?vllm-specdec-exporter"
     cluster: str = "cluster"
-    interval: str = ""
+    interval: str = "1m"
     severities: dict[str, str] = field(default_factory=dict)
     runbooks: str = COMMITTED_RUNBOOKS
     grafana: str = COMMITTED_GRAFANA

@@ -26,7 +26,9 @@ class Usage:
     """What a process holds and has used."""
 
     resident_bytes: float  # its memory
+    peak_bytes: float  # the most that it was
     descriptors: int  # that are open
+    threads: int
     cpu_seconds: float  # processor time so far
 
     @classmethod
@@ -34,11 +36,16 @@ class Usage:
         """Read what a process holds and has used now."""
         folder = Path(f"/proc/{pid}")
         status = (folder / "status").read_text("ascii")
-        threads = (folder / "task").glob("*/schedstat")
+        threads = [
+            int(thread.read_text("ascii").split()[0])
+            for thread in (folder / "task").glob("*/schedstat")
+        ]
         return cls(
             1024.0 * int(status.partition("VmRSS:")[2].split()[0]),
+            1024.0 * int(status.partition("VmHWM:")[2].split()[0]),
             sum(1 for _ in (folder / "fd").iterdir()),
-            sum(int(thread.read_text("ascii").split()[0]) for thread in threads) / 1e9,
+            len(threads),
+            sum(threads) / 1e9,
         )
 
 

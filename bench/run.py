@@ -30,6 +30,7 @@ import past
 import poll
 import regression
 import rules
+import sizes
 import start
 import tap_section
 import targets
@@ -43,7 +44,18 @@ RESULTS, EXPECTED = (
     Path(__file__).with_name(f"{name}.json") for name in ("results", "expected")
 )
 #: Sections in the order of the page.
-ORDER = ("poll", "start", "memory", "load", "targets", "beside", "tap", "rules", "past")
+ORDER = (
+    "poll",
+    "start",
+    "memory",
+    "load",
+    "targets",
+    "sizes",
+    "beside",
+    "tap",
+    "rules",
+    "past",
+)
 
 
 def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
@@ -55,6 +67,7 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
             "memory": lambda: memory.section(memory.POLLS // 10, memory.RESTARTS // 10),
             "load": lambda: load.section(1.2),
             "targets": lambda: targets.section(2),
+            "sizes": lambda: sizes.section(10.0),
             "beside": lambda: beside.section(10.0, (1, 10)),
             "tap": lambda: tap_section.section(2, 2.0, 2_000),
             "rules": lambda: rules.section(rules.PROMISED // 10),
@@ -66,6 +79,7 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
         "memory": lambda: memory.section(memory.POLLS, memory.RESTARTS),
         "load": lambda: load.section(12.0),
         "targets": lambda: targets.section(3),
+        "sizes": lambda: sizes.section(sizes.FULL_SECONDS),
         "beside": lambda: beside.section(60.0, (1, 10, 100, 1_000)),
         "tap": lambda: tap_section.section(5, 5.0, 50_000),
         "rules": lambda: rules.section(rules.PROMISED),

@@ -8,7 +8,7 @@ from .rule import Alert, Group
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on activity: of minutes, and of half an hour."""
     return (
-        Group("vllm-specdec.activity", (_collapsed(),)),
+        Group("vllm-specdec.activity", (_collapsed(),), s.PAGE_INTERVAL),
         Group("vllm-specdec.activity.long", (_bypassed(),), s.LONG_INTERVAL),
     )
 
@@ -28,8 +28,8 @@ def _bypassed() -> Alert:
             f"unless ignoring ({s.METADATA}) (\n"
             "  min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
             "  or (vllm_specdec_generation_tokens_total unless "
-            "vllm_specdec_drafts_total)\n"
-            f"  and on ({s.MODEL}) model:vllm_specdec_drafts:rate30m > 0\n"
+            "vllm_specdec_drafts_total\n"
+            f"    and on ({s.MODEL}) model:vllm_specdec_drafts:rate30m > 0)\n"
             ")"
         ),
         hold="5m",
@@ -89,7 +89,7 @@ def _collapsed() -> Alert:
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
-        sample=t.drafts("5m"),
+        sample=t.drafts("5m", t.OF_ALL),
         why=(
             "Speed is the only other symptom where answers are not garbled as well: "
             "verification is lossless, but what breaks the drafter, such as a broken "

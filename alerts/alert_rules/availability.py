@@ -18,7 +18,7 @@ _KNOWN_TO_SERVE = "model:vllm_specdec_vllm_serves:bool"
 _SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
-#: The label that names where exporters read a model that is `watched`.
+#: The label that names where exporters read a model.
 _OF_VLLM = "namespace_of_vllm"
 #: The namespace in the name of a Service, such as vllm.chat.svc:8000.
 _IN_NAME = r"(?:.*://)?[^.:]+[.]([^.:]*[a-z][^.:]*)(?:[.:].*)?"
@@ -89,30 +89,35 @@ def _serves() -> Record:
         f"group by ({CLUSTER}, model_name, instance, {_OF_VLLM}) ({_VLLM}))"
     )
     watched = (
-        f"{by_name} or {by_address} "
-        f"* on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM}) {scraped}"
+        f"group by ({s.MODEL}, {_OF_VLLM}) (\n"
+        f"  {by_name}\n"
+        f"  or ({by_address}\n"
+        f"    * on ({CLUSTER}, model_name, instance) group_left ({_OF_VLLM})\n"
+        f"    {scraped})\n)"
     )
     here = f'last_over_time({_KNOWN_TO_SERVE}{{where="here"}}[7d])'
     elsewhere = (
-        f'last_over_time({_KNOWN_TO_SERVE}{{where="watched",{_OF_VLLM}!=""}}[7d]) '
-        f"and on ({CLUSTER}, model_name, {_OF_VLLM}) {_VLLM} "
-        f"unless on ({s.NAMESPACE}) {here}"
+        f"group by ({s.MODEL}) (\n"
+        f'  last_over_time({_KNOWN_TO_SERVE}{{where="watched",{_OF_VLLM}!=""}}[7d])\n'
+        f"  and on ({CLUSTER}, model_name, {_OF_VLLM}) {_VLLM}\n"
+        f"  unless on ({s.NAMESPACE}) {here}\n)"
     )
     return Record(
         _KNOWN_TO_SERVE,
         s.labelled(
             "where",
             here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
-            elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
-            watched=f"group by ({s.MODEL}, {_OF_VLLM}) ({watched})",
+            elsewhere=elsewhere,
+            watched=watched,
         ),
         why=(
-            "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-            "namespace that had none for a week, one of the model in a namespace where "
-            "its exporters read it. Another vLLM with the same name of a model is none "
-            "of theirs. What is watched is where exporters of several servers read "
-            "them, by the label target: a name such as service.namespace, or an "
-            "address that Prometheus scrapes too."
+            "By the label where. Here: Prometheus scrapes a vLLM with speculation in "
+            "the namespace. Elsewhere, of a namespace that had none for a week: one of "
+            "the model where its exporters read it, or did within a week; another "
+            "vLLM with the same name of a model is none of theirs. Watched only "
+            "remembers where exporters of several servers read them, by the label "
+            "target: a name such as service.namespace, or an address that Prometheus "
+            "scrapes too."
         ),
     )
 
@@ -156,12 +161,12 @@ def _lost() -> tuple[Alert, ...]:
             labels={"reason": "down"},
             expr=(
                 f"({_ANSWERING} == 0\n"
-                f"  or max by ({s.NAMESPACE}) (\n"
-                f"    min_over_time({s.UP}[5m])\n"
-                f"    + (avg_over_time({s.UP}[30m]) >= bool 0.5)\n"
-                f"    and {s.UP}\n"
-                f"  ) == 0\n"
-                f"  and resets({_ANSWERING}[30m]) > 1)\n"
+                f"  or ({_ANSWERING} and resets({_ANSWERING}[30m]) > 1\n"
+                f"    unless on ({s.NAMESPACE}) (\n"
+                f"      (min_over_time({s.UP}[5m]) == 1\n"
+                f"        or avg_over_time({s.UP}[30m]) >= 0.5)\n"
+                f"      and {s.UP}\n"
+                "    )))\n"
                 f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
@@ -170,16 +175,15 @@ def _lost() -> tuple[Alert, ...]:
                 f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was "
                 "down for most of the last half hour. Prometheus still scrapes vLLM "
                 "there, or where they read a model in another namespace, so it "
-                "serves, and no harm by speculation is detected."
+                "serves, and harm by speculation goes unnoticed."
             ),
             action=_RESTART,
             why=(
-                "Page: all are down, or each was down within five minutes and for "
-                "most of half an hour while the number of those that answer fell more "
-                "than once, as in a crash loop. Only while vLLM's own series are "
-                "scraped: a host that is "
-                "off, or a namespace that is scaled to zero, harms nobody. Without "
-                "them, ExporterDown is a ticket."
+                "Page: all are down; or the number of those that answer fell more than "
+                "once in half an hour, as in a crash loop, and none was up for all of "
+                "five minutes or for half of the half hour. Only while vLLM's own "
+                "series are scraped: a host that is off, or a namespace that is scaled "
+                "to zero, harms nobody. Without them, ExporterDown is a ticket."
             ),
             context=t.first(
                 f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
@@ -200,7 +204,7 @@ def _lost() -> tuple[Alert, ...]:
                 f"No exporter{{{{ with $labels.{CLUSTER} }}}} in "
                 "{{ . }}{{ end }} has answered Prometheus for 5 minutes, in "
                 "any of {{ $value | humanize }} namespaces. vLLM serves in at "
-                "least one of them, and no harm by speculation is detected."
+                "least one of them, and harm by speculation goes unnoticed."
             ),
             action=(
                 "Look at what they have in common: the scrape job, a network policy, "
@@ -257,24 +261,27 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _monitoring_lost(
             labels={"reason": "unreachable"},
-            expr=f"max by ({s.NAMESPACE}) ({s.READS}) == 0\nand on ({s.NAMESPACE}) (\n"
-            f"  {s.READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
-            f"{_WATCHED}\n)",
+            expr=(
+                f"max by ({s.NAMESPACE}) ({s.READS}) == 0\n"
+                f"and on ({s.NAMESPACE}) (\n"
+                f"  ({s.READS} unless {_REFUSED})\n"
+                f"  or ({_SERVES} and on ({s.MODEL}) {_WATCHED})\n)"
+            ),
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
                 f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or "
                 "hang. It is not just starting: Prometheus scrapes vLLM itself, or a "
                 "poll fails otherwise than by a connection refused or not reached. "
-                "No harm by speculation is detected."
+                "Harm by speculation goes unnoticed."
             ),
             action=_LOOK,
             why=(
                 "Page: all exporters answer, and none reads its vLLM. A refused port "
                 "may be a loading model, and a name without an address a service "
-                "scaled to zero: if all servers of a namespace fail so, and "
-                "Prometheus does not scrape them either, there may be nothing to "
-                "watch."
+                "scaled to zero: if all servers of a namespace fail so, there may be "
+                "nothing to watch, unless Prometheus scrapes a vLLM with a model that "
+                "these exporters read within a week."
             ),
             context=t.first(
                 f"{s.READS}{{NAMESPACE}} == 0",
@@ -290,7 +297,7 @@ def _down() -> Alert:
         name="ExporterDown",
         subject="monitoring",
         level="instance",
-        expr=f"{s.UP} == 0\nor {_flaps(s.UP, 2)} and {s.UP}",
+        expr=f"{s.UP} == 0\nor ({_flaps(s.UP, 2)} and {s.UP})",
         hold="10m",
         keep="5m",
         summary="An exporter does not answer.",
@@ -334,7 +341,7 @@ def _unreachable() -> Iterator[Alert]:
         (
             "refused",
             (
-                f"{s.READS} == 0 and {_REFUSED}\n"
+                f"({s.READS} == 0 and {_REFUSED})\n"
                 f"or {s.plain(resolved, without='dns_name')} == 0"
             ),
             "45m",
@@ -373,7 +380,7 @@ def _unreachable() -> Iterator[Alert]:
             context=t.value(
                 "sum(increase(vllm_specdec_poll_errors_total"
                 '{reason="unrecognized",TARGET}[30m])) > 0',
-                t.COUNT,
+                t.WHOLE,
                 (
                     "{} answers in no supported dialect: after an upgrade of vLLM, "
                     "upgrade the exporter"

@@ -75,10 +75,10 @@ def _step() -> Alert:
             f"round(100 * {_STEP}, 0.1) > ignoring (threshold) 100 * "
             f"{s.threshold('step_acceptance_ratio')}\n"
             f"and on ({s.MODEL}) (\n"
-            f"  {s.RESTARTS} offset 30m\n"
-            f"  unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
-            f"  or {firing}\n"
-            f"  and on ({s.MODEL}) last_over_time({s.RESTARTS}[90m])\n"
+            f"  ({s.RESTARTS} offset 30m\n"
+            f"    unless last_over_time({s.RESTARTS}[4h] offset 2h))\n"
+            f"  or ({firing}\n"
+            f"    and on ({s.MODEL}) last_over_time({s.RESTARTS}[90m]))\n"
             ")"
         ),
         hold="15m",

@@ -19,10 +19,17 @@ _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
+#: Why Disable does not begin, does not go on, or is not sent, by the label `why`.
 _SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
-_SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
+#: Not while the verdict on an engine is unknown.
+_SPEED = t.value(
+    f"{s.SPEEDUP}{{MODEL}} unless on () "
+    'vllm_specdec_payoff{verdict="unknown",MODEL} == 1',
+    t.TIMES,
+    "speedup {}",
+)
 #: A dead band: once it fires, it goes on until the value is this much above the
 #: threshold.
 _BAND = 1.05
@@ -34,7 +41,7 @@ def group() -> Group:
     return Group(
         "vllm-specdec.decisions",
         (
-            _silenced(),
+            _silences(),
             disable,
             _measure(),
             _disable_while_paged(disable),
@@ -74,16 +81,19 @@ _LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",METHOD}}[3h])'
 _BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
+
+
+def _silenced(why: str) -> str:
+    """Return that Disable is silenced for one reason."""
+    return f'ignoring (why) {_SILENCED}{{why="{why}"}}'
+
+
 #: It pays, or what should be switched off is off or gone.
-_PAYS_OR_OFF = (
-    f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n"
-    f'  unless ignoring (by) {_SILENCED}{{by="end"}}'
-)
+_PAYS_OR_OFF = f"unless ({s.NOT_LOSING} or {s.MAY_PAY})\n  unless {_silenced('off')}"
 
 
-def _silenced() -> Record:
+def _silences() -> Record:
     disable = s.firing("Disable", 'action="disable"')
-    fired = f"count_over_time({disable}[1d])"
 
     def well(window: str) -> str:
         return (
@@ -91,47 +101,53 @@ def _silenced() -> Record:
             f"{_BAND})[{window}:3m]) > 4"
         )
 
-    told = s.told("Disable", 'action="measure"')
-    measure = f"group by ({s.MODEL}, method) {told}"
+    waves = (
+        f"  (count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4\n"
+        f"    and {well('12h')})\n"
+        f"  or ({well('30m')}\n"
+        f"    and on ({s.MODEL}, method) count_over_time({disable}[1d]))"
+    )
+    asked = s.told("Disable", 'action="measure"')
     judged = f"last_over_time({s.DISABLE_RULE}[1h])"
     info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
     # Where the model has engines: a gap in scraping ends nothing.
-    over = (
-        f"group by ({s.MODEL}, method) (\n"
-        f'  last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
-        f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info}\n"
-        f'  or last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
-        f"and on ({s.MODEL}) {s.METHOD}\n"
-        f"  or {judged} and on ({s.MODEL}) ({s.UNDRAFTED})\n)"
+    off = (
+        f'  (last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
+        f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info})\n"
+        f'  or (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
+        f"and on ({s.MODEL}) {s.METHOD})\n"
+        f"  or ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))"
     )
 
-    def harm(*matchers: str) -> str:
+    def harmful(*matchers: str) -> str:
         return f"count_over_time({s.firing('Harmful', *matchers)}[2h])"
 
     # What it said of one method is no news of another.
-    of_all = harm('method=""')
-    said = (
-        f"group by ({s.MODEL}, method) (\n"
-        f"  {judged} and on ({s.MODEL}, method) {harm()}\n"
-        f"  or {judged} and on ({s.MODEL}) {of_all}\n)"
+    of_all = harmful('method=""')
+    harm = (
+        f"  ({judged} and on ({s.MODEL}, method) {harmful()})\n"
+        f"  or ({judged} and on ({s.MODEL}) {of_all})"
     )
-    ends = s.labelled("by", end=over, harm=said)
+    reasons = {"waves": waves, "asked": f"  {asked}", "off": off, "harm": harm}
     return Record(
         _SILENCED,
-        f"group by ({s.MODEL}, method) (\n"
-        f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
-        f"{well('12h')}\n"
-        f"  or {well('30m')} and on ({s.MODEL}, method) {fired}\n)\n"
-        f"or {s.tagged(measure, 'action', 'measure')}\nor {ends}",
+        s.labelled(
+            "why",
+            **{
+                why: f"group by ({s.MODEL}, method) (\n{reason}\n)"
+                for why, reason in reasons.items()
+            },
+        ),
         why=(
-            "Disable does not begin: yesterday within three hours of this time it was "
-            "too low for a quarter of an hour, and has been well since, as with a "
-            "batch every night; or it fired within a day, and half an hour ago it was "
-            "well, as in waves. To measure is asked for once in six days. By=end: it "
-            "does not go on: the method has no engines, but another has; or the model "
-            "has several methods and is judged as a whole no more; or tokens have no "
-            "drafts. By=harm: Harmful has said it within two hours, of the model or of "
-            "this method."
+            "By the label why. Waves: Disable does not begin, because yesterday within "
+            "three hours of this time it was too low for a quarter of an hour (more "
+            "than four samples, one in three minutes) and has been well since, as with "
+            "a batch every night; or because it fired within a day, and has been well "
+            "for a quarter of the last half hour. Asked: to measure is asked for once "
+            "in six days. Off: it does not go on, because the method has no engines, "
+            "but the model has; or the model has several methods now, and is judged as "
+            "a whole no more; or tokens have no drafts. Harm: Harmful has told of it "
+            "within two hours, of this method or of the model."
         ),
     )
 
@@ -155,7 +171,7 @@ def _disable_ticket() -> Alert:
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.DISABLE_RULE} < 1 unless {_SILENCED})\n"
+            f"({s.DISABLE_RULE} < 1 unless {_silenced('waves')})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {_firing('disable')}\n"
             f"  {_PAYS_OR_OFF})"
@@ -175,7 +191,7 @@ def _disable_ticket() -> Alert:
         ),
         value=_VALUES,
         threshold=_LIMITS,
-        sample=t.drafts("5m"),
+        sample=t.drafts("5m", t.OF_ALL),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
             "Ticket, action=disable: below a threshold for 15 minutes, unless "
@@ -196,8 +212,8 @@ def _measure() -> Alert:
 
     values = {
         "lowest_estimate": of_engines("min", "guessed_speedup{MODEL}"),
-        "lowest_end": of_engines("min", 'speedup_interval{bound="low",MODEL}'),
-        "highest_end": of_engines("max", 'speedup_interval{bound="high",MODEL}'),
+        "intervals_from": of_engines("min", 'speedup_interval{bound="low",MODEL}'),
+        "up_to": of_engines("max", 'speedup_interval{bound="high",MODEL}'),
     }
     guess = t.each(
         s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": "
@@ -207,11 +223,11 @@ def _measure() -> Alert:
         subject="decision",
         expr=(
             f"({s.PUBLISHED_RULE} < 1\n"
-            f"  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
-            f"  and {_firing('measure')})\n"
+            f"  or (min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
+            f"    and {_firing('measure')}))\n"
             f"and {s.MAY_PAY}\n"
             f"unless {s.NOT_LOSING}\n"
-            f'unless ignoring (action) {_SILENCED}{{action="measure"}}'
+            f"unless {_silenced('asked')}"
         ),
         hold="15m",
         summary=(
@@ -250,9 +266,9 @@ def _disable_while_paged(disable: Alert) -> Alert:
         subject="decision",
         expr=(
             f"max by ({s.MODEL}, method) ({ticket})\n"
-            f"unless max_over_time({s.DISABLE_RULE}[15m]) >= {_BAND}\n"
-            f"  {_PAYS_OR_OFF}\n"
-            f'and ignoring (by) {_SILENCED}{{by="harm"}}'
+            f"unless (max_over_time({s.DISABLE_RULE}[15m]) >= {_BAND})\n"
+            f"{_PAYS_OR_OFF}\n"
+            f"and {_silenced('harm')}"
         ),
         hold="",
         summary=disable.summary,
@@ -360,9 +376,9 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            "K = {{ $labels.recommended_k }} was advised as faster for most "
-            f"engines of {t.WHO['model']} through the last day, at nearly every load "
-            "that it had."
+            "By the exporter's estimate K = {{ $labels.recommended_k }} would have "
+            f"been faster for most engines of {t.WHO['model']} through the last day, "
+            "at nearly every load that it had."
         ),
         action=(
             "Set num_speculative_tokens to {{ $labels.recommended_k }}, on one replica "
@@ -406,16 +422,16 @@ def _switch() -> Alert:
         keep="15m",
         summary="Another speculation method should be tried.",
         description=(
-            "For an hour, even the best K has gained little for most engines of "
-            f"{t.WHO['model']}, and acceptance is below what the method usually "
-            "reaches."
+            "For an hour, by the exporter's estimate even the best K gains little for "
+            f"most engines of {t.WHO['model']}, and acceptance is below what the "
+            "method usually reaches."
         ),
         action=(
             "Try another method on the same traffic, and compare: "
             "vllm-specdec-exporter compare."
         ),
         dashboard="deep-dive",
-        value=t.this(t.PERCENT) + " of the engines with advice",
+        value=t.this(t.PERCENT) + " of the engines",
         threshold="50%",
         sample=t.drafts("30m"),
         context=_SPEED,

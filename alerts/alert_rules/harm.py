@@ -83,40 +83,23 @@ def _unknown(gauge: str) -> str:
     )
 
 
-#: What the speedup rests on, now or when it was last known, and likely causes.
-_KNOWN_BY = t.each(
-    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h]) or "
-    + s.tagged(
+#: What the speedup rests on, now or when it was last known.
+_BASES = f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h]) or " + (
+    s.tagged(
         "count(engine:vllm_specdec_drafts:rate5m{MODEL} > 0 unless "
         f"{s.ENGINE_SPEEDUP}{{MODEL}})",
         "basis",
         "not known",
     )
-    + " or "
-    + s.tagged(
-        f"count({_unknown('judged_speedup{MODEL}')})", "basis", "verdict unknown"
-    ),
-    "basis",
-    t.COUNT,
-    "engines by the basis of their speedup: ",
 )
-_LIKELY = t.each(
-    f"{_CAUSE}{{MODEL}} or "
-    + s.tagged(
-        f"""min({_unknown('speedup_interval{bound="low",MODEL}')})""",
-        "cause",
-        "unknown verdict: speed from",
+#: Between what the speed may lie where the verdict is unknown.
+_BOUNDS = " or ".join(
+    s.tagged(
+        f"{end}({_unknown(f'speedup_interval{{bound={bound},MODEL}}')})", "speed", said
     )
-    + " or "
-    + s.tagged(
-        f"""max({_unknown('speedup_interval{bound="high",MODEL}')})""",
-        "cause",
-        "up to",
-    ),
-    "cause",
-    t.PERCENT,
-    "; ",
+    for end, bound, said in (("min", '"low"', "from"), ("max", '"high"', "up to"))
 )
+_UNKNOWN = "the verdict is unknown and a loss probable, their speed may be "
 
 
 def groups() -> tuple[Group, ...]:
@@ -148,32 +131,40 @@ def groups() -> tuple[Group, ...]:
             "to judge, a page stays for an hour, so that one fault is one page."
         ),
     )
-    half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
+    best = (
+        f"(max_over_time({s.HALF_HOUR}[12m]) > {s.JUDGED_SPEEDUP} or "
+        f"{s.JUDGED_SPEEDUP})"
+    )
     ticket = _harmful(
         "warning",
-        f"{half_hour}\n"
-        f"and {s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')}\n"
-        f"and {half_hour} offset 12m\n"
-        f"and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')}\n"
-        f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
+        f"{s.HALF_HOUR}\n"
+        f"and ({s.compare_each(best, '<', 'harmful_speedup')})\n"
+        f"and {s.HALF_HOUR} offset 30m\n"
+        f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+        f"unless on ({s.MODEL}) {_FIRING}",
         limit="harmful_speedup",
         hold="3m",
         keep="1h",
         summary=(
-            "Speculation has made users wait longer than without it for half an hour."
+            "Over half an hour users have waited longer than without speculation."
         ),
         over="the last 30 minutes",
-        others="Engines of which nothing is known do not count",
+        others=(
+            "Engines of which nothing is known "
+            "{{ if $labels.method }}count as 1{{ else }}do not count{{ end }}"
+        ),
         why=(
             "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
-            "only while it loses. None begins while the page fires, and Alertmanager "
-            "hides one that was there. 12 of the 15 minutes are in the data, so that "
-            "they count while it pages: soon after a page gives way to a smaller loss "
-            "there is a ticket, and none after a gain."
+            "only while it loses; of each method of a model that has several. Half an "
+            "hour ago something was known of it. None begins while the page fires, and "
+            "Alertmanager hides one that was there. 12 of the 15 minutes are in the "
+            "data, so that they count while it pages: soon after a page gives way to a "
+            "smaller loss there is a ticket, and none after a gain."
         ),
     )
     return (
-        Group("vllm-specdec.harm", (_paged_lately(), _held(), page)),
+        Group("vllm-specdec.harm.lately", (_paged_lately(), _held())),
+        Group("vllm-specdec.harm", (page,), s.PAGE_INTERVAL),
         Group(
             "vllm-specdec.payoff",
             (_causes(), ticket, _comparable(), _regressed()),
@@ -234,6 +225,7 @@ def _harmful(
     others: str,
     why: str,
 ) -> Alert:
+    probably = t.each(_BOUNDS, "speed", t.TIMES, f"; of some {_UNKNOWN}")
     return Alert(
         name="Harmful",
         severity=severity,
@@ -244,14 +236,17 @@ def _harmful(
         summary=summary,
         description=(
             f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
-            f"that it would have without speculation, over {over}. {others}; "
-            "where the verdict is unknown, it is the middle of an interval whose loss "
-            "is probable."
+            f"that it would have without speculation, over {over}. {others}"
+            f"{probably}."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
         threshold=t.in_force(limit, t.TIMES),
-        context=_KNOWN_BY + _LIKELY,
+        context=t.every(
+            f"{_BASES} or {_CAUSE}{{MODEL}}",
+            {"basis": t.COUNT, "cause": t.PERCENT},
+            f"engines{t.OF_ALL} by the basis of their speedup, likely causes: ",
+        ),
         why=why,
     )
 
@@ -309,5 +304,9 @@ def _regressed() -> Alert:
         value=t.this(t.TIMES),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
         + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " yesterday's {}"),
-        context=_KNOWN_BY,
+        context=t.every(
+            f"{_BASES} or {_BOUNDS}",
+            {"basis": t.COUNT, "speed": t.TIMES},
+            "engines by the basis of their speedup, interval of unknown verdicts: ",
+        ),
     )

@@ -88,7 +88,7 @@ def _burning() -> Alert:
         return f"{share} > ignoring (window) {factor} * {_ALLOWED}"
 
     burning = "\nor ".join(
-        f"{burns(long, factor)} and {burns(short, factor)}"
+        f"({burns(long, factor)} and {burns(short, factor)})"
         for long, short, factor in _BURNS
     )
     return Alert(
@@ -100,9 +100,9 @@ def _burning() -> Alert:
         summary="Speculation loses too often: its error budget is spent too fast.",
         description=(
             f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} with a known "
-            "speedup were made while speculation lost: over the last 6 hours or, if it "
-            "loses seldom, over 3 days. At this rate the objective of 30 days is "
-            "missed."
+            "speedup were made while speculation lost, or probably lost: over the last "
+            "6 hours or, if it loses seldom, over 3 days. At this rate the objective "
+            "of 30 days is missed."
         ),
         action=(
             "Find the hours at which speculation loses; set a K schedule that drafts "

@@ -245,7 +245,7 @@ def _high() -> Alert:
         context=t.value(
             "sum(increase(«vllm»request_success_total"
             '{finished_reason="repetition",MODEL}[30m])) > 0',
-            t.COUNT,
+            t.WHOLE,
             "vLLM ended {} answers in 30m because they repeat themselves",
         ),
         why="Very high acceptance is a sign of repetition.",
@@ -262,8 +262,6 @@ def _outlier() -> Alert:
         level="engine",
         expr=(
             f"{accepted}:rate1h / {drafts}:rate1h < {least}\n"
-            f"and on ({s.MODEL}) "
-            f"(max_over_time({s.K}[70m]) == min_over_time({s.LEAST_K}[70m]))\n"
             f"and sum_over_time({accepted}:rate5m[15m]) "
             f"< {least} * sum_over_time({drafts}:rate5m[15m])\n"
             f"unless on ({s.MODEL}) {s.METHOD}"
@@ -273,7 +271,8 @@ def _outlier() -> Alert:
         summary="One engine accepts far less than its peers.",
         description=(
             f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft over "
-            "the last hour, far fewer than the model's other engines."
+            "the last hour, far fewer than the model's other engines do in drafts of "
+            "that length."
         ),
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with "
@@ -282,12 +281,16 @@ def _outlier() -> Alert:
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
         threshold=t.value(f"{least}{{ENGINE}}", t.NUMBER, "{}, which is ")
-        + t.in_force("outlier_ratio", t.PERCENT, "{} below the mean of its peers"),
+        + t.in_force(
+            "outlier_ratio",
+            t.PERCENT,
+            "{} below the mean of its peers for drafts of its length",
+        ),
         sample=t.drafts("1h", " of the model"),
         why=(
             "Compared with the sum of the others that are there now, which also works "
-            "for two engines. All must have the same K and method. An engine that "
-            "drafts nothing harms nobody, nor does one that accepted enough over the "
-            "last quarter of an hour."
+            "for two engines. All must have the same method. An engine that drafts "
+            "nothing harms nobody, nor does one that accepted enough over the last "
+            "quarter of an hour."
         ),
     )

@@ -60,24 +60,34 @@ THRESHOLDS = (
 def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
     yield Group("vllm-specdec.thresholds", (_thresholds(),), s.LONG_INTERVAL)
-    for window in RATES:
-        interval = "" if window == "5m" else s.LONG_INTERVAL
+    yield Group(
+        "vllm-specdec.replicas",
+        (_method(), *speedup.replica_records()),
+        s.LONG_INTERVAL,
+    )
+    # In one group, so that what pages a loss waits for one evaluation of the records,
+    # and not for one of each group on the way.
+    yield Group(
+        "vllm-specdec.rates.5m",
+        (
+            *_rates("5m"),
+            *_ratios("5m"),
+            *speedup.engine_records(),
+            *speedup.model_records(),
+        ),
+    )
+    for window in ("30m", "1h"):
         yield Group(
             f"vllm-specdec.rates.{window}",
             (*_rates(window), *_ratios(window)),
-            interval,
+            s.LONG_INTERVAL,
         )
     yield Group("vllm-specdec.rates.1d", (_length_of_a_day(),), s.LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
     yield Group(
-        "vllm-specdec.replicas", tuple(speedup.replica_records()), s.LONG_INTERVAL
-    )
-    yield Group("vllm-specdec.speedup.engines", tuple(speedup.engine_records()))
-    yield Group(
         "vllm-specdec.speedup.drafts", tuple(speedup.drafts_records()), s.LONG_INTERVAL
     )
-    yield Group("vllm-specdec.speedup.models", tuple(speedup.model_records()))
     yield Group(
         "vllm-specdec.decisive", tuple(speedup.decisive_records()), s.LONG_INTERVAL
     )
@@ -243,17 +253,6 @@ def _engines() -> Iterator[Record]:
         )
     yield _least_accepted()
     yield _restarts()
-    info = f"last_over_time(vllm_specdec_info[{look}])"
-    yield Record(
-        s.METHOD,
-        f"topk by ({s.ENGINE}) (1, group by ({s.ENGINE}, method) ({info}))\n"
-        f"and on ({s.MODEL}) (count by ({s.MODEL}) (count by ({s.MODEL}, method) "
-        f"({info})) > 1)",
-        why=(
-            "The method of each engine, only of models with several: an A/B test, or "
-            "replicas without speculation."
-        ),
-    )
     yield Record(
         s.ADVICE,
         f"count by ({s.MODEL}, action) (\n"
@@ -270,11 +269,26 @@ def _engines() -> Iterator[Record]:
     )
 
 
+def _method() -> Record:
+    info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
+    return Record(
+        s.METHOD,
+        f"topk by ({s.ENGINE}) (1, group by ({s.ENGINE}, method) ({info}))\n"
+        f"and on ({s.MODEL}) (count by ({s.MODEL}) (count by ({s.MODEL}, method) "
+        f"({info})) > 1)",
+        why=(
+            "The method of each engine, only of models with several: an A/B test, or "
+            "replicas without speculation."
+        ),
+    )
+
+
 def _least_accepted() -> Record:
     accepted, drafts = (
         f"engine:vllm_specdec_{counter}:rate1h"
         for counter in ("accepted_tokens", "drafts")
     )
+    drafted = f"({_growth('draft_tokens', '1h')} / 3600)"
     # Of five minutes there is a rate only of an engine that is there now.
     present = "engine:vllm_specdec_drafts:rate5m"
     minimum = s.threshold("comparison_minimum_drafts")
@@ -286,17 +300,22 @@ def _least_accepted() -> Record:
             f"group_right () {rate})"
         )
 
+    length = (
+        f"clamp_max({drafted} / {drafts} * {others(drafts)} / {others(drafted)}, 1)"
+    )
     return Record(
         "engine:vllm_specdec_least_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
         f"/ ({others(drafts)} >= {enough})\n"
+        f"* {length}\n"
         f"* on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})\n"
         f"and ({drafts} >= {enough})\n"
         f"and {present}",
         why=(
             "What an engine has to accept per draft to be no outlier: some percent "
             "below the model's other engines, of those that are there now, where they "
-            "and the engine have enough drafts."
+            "and the engine have enough drafts. In proportion if its drafts are "
+            "shorter: later positions are never accepted more often than earlier ones."
         ),
     )
 

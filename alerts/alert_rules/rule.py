@@ -93,8 +93,8 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that are evaluated one after another, at the server's interval or at their
-    own.
+    """Rules that are evaluated one after another, at the interval of `mixin.yml` or at
+    their own.
     """
 
     name: str

@@ -21,8 +21,11 @@ METADATA = "__type__, __unit__"
 #: (namespace/name).
 EXPORTER_JOB = f'job=~"{JOB}"'
 
+#: Of what pages a loss and what a collapse fires, which read a few records: so that a
+#: page waits for the next evaluation of records alone.
+PAGE_INTERVAL = "15s"
 #: Of groups whose values hardly change between two evaluations, or cost the most; below
-#: Prometheus's look-back of 5m.
+#: Prometheus's look-back of 5m. Others have the interval of `mixin.yml`.
 LONG_INTERVAL = "3m"
 
 #: How far back a gauge may lie: more than two scrapes, so that a lost one hides
@@ -158,6 +161,8 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
     f"method:vllm_specdec_judged_{measure}:ratio_rate5m"
     for measure in ("speedup", "acceptance")
 )
+#: The speedup over half an hour: of each method of a model with several, else of it.
+HALF_HOUR = "model:vllm_specdec_speedup:ratio_rate30m"
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
 #: Drafts of engines with a known speedup.
@@ -203,7 +208,7 @@ def told(alert: str, *matchers: str) -> str:
     """
     fires = firing(alert, *matchers)
     return (
-        f"(count_over_time({fires}[6d]) unless count_over_time({fires}[20m])\n"
+        f"((count_over_time({fires}[6d]) unless count_over_time({fires}[20m]))\n"
         f"  or count_over_time({fires}[6d] offset 12h))"
     )
 

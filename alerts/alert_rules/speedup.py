@@ -117,7 +117,8 @@ _METHODS = _Scope(
 def _decided(rule: Callable[[_Scope], str]) -> str:
     """Return a rule for models, and for each method of a model with several."""
     return (
-        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\nor\n{rule(_METHODS)}"
+        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"or (\n{rule(_METHODS)}\n)"
     )
 
 
@@ -280,19 +281,23 @@ def drafts_records() -> Iterator[Record]:
 def _over_hours() -> Iterator[Record]:
     judged = f"1800 * avg_over_time({s.JUDGED_DRAFTS}[30m])"
     enough = s.compare(judged, ">=", "advice_minimum_drafts")
-    for window, condition in {"30m": f"\nand {enough}", "1h": ""}.items():
-        yield Record(
-            f"model:vllm_specdec_speedup:ratio_rate{window}",
-            f"avg_over_time({_TOKENS}[{window}])\n"
-            f"/ avg_over_time({_SPENT}[{window}])"
-            f"{condition}",
-            why=(
-                "Both sides are means of rates over the same time, so this is a ratio "
-                "of sums; of half an hour while it has enough drafts."
-            )
-            if condition
-            else "",
+
+    def mean(window: str) -> str:
+        return (
+            f"avg_over_time({_TOKENS}[{window}])\n/ avg_over_time({_SPENT}[{window}])"
         )
+
+    yield Record(
+        s.HALF_HOUR,
+        f"{mean('30m')}\nand {enough}\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"or (avg_over_time({_OF_METHODS}[30m]) and {_OF_METHODS})",
+        why=(
+            "Both sides are means of rates over the same time, so this is a ratio of "
+            "sums; of half an hour while it has enough drafts. Of each method of a "
+            "model with several the mean: that of all says nothing of any."
+        ),
+    )
+    yield Record("model:vllm_specdec_speedup:ratio_rate1h", mean("1h"))
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
         f"sum_over_time({_TOKENS}[1d:15m]) / (sum_over_time({_SPENT}[1d:15m]) > 0)",
@@ -324,10 +329,11 @@ def _guesses() -> Iterator[Record]:
     judged = (
         f"(\n"
         f"  {s.SPEEDUP}\n"
-        f"  or (\n"
-        f"    last_over_time({_WITH_ENOUGH_DRAFTS}[1h])\n"
-        f"    or model:vllm_specdec_speedup:ratio_rate1d\n"
-        f"  ) unless {_GUESSED}\n"
+        "  or (\n"
+        f"    (last_over_time({_WITH_ENOUGH_DRAFTS}[1h])\n"
+        "      or model:vllm_specdec_speedup:ratio_rate1d)\n"
+        f"    unless {_GUESSED}\n"
+        "  )\n"
         ")"
     )
     yield Record(
@@ -397,12 +403,12 @@ def _decisive() -> Record:
     advised = f"{engines(off)} / {engines(s.VOTERS)} > 0.5"
 
     def of_model(series: str) -> str:
-        return f"{series}\n  unless on ({s.MODEL}) {s.METHOD}"
+        return f"({series}\n  unless on ({s.MODEL}) {s.METHOD})"
 
     length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
     acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
     speedup = of_model(
-        "model:vllm_specdec_speedup:ratio_rate30m "
+        f'{s.HALF_HOUR}{{method=""}} '
         f'and on ({s.MODEL}) ({s.ADVICE}{{action="disable"}} > 0.5)'
     )
     speedup_of_methods = (
@@ -411,14 +417,14 @@ def _decisive() -> Record:
     )
     measures = {
         "mean_acceptance_length": (
-            f"({length}\n  or {_length_of_methods()})",
+            f"({length}\n  or ({_length_of_methods()}))",
             "disable_mean_acceptance_length",
         ),
         "acceptance_rate": (
             f'({acceptance}\n  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
             "disable_acceptance_ratio",
         ),
-        "speedup": (f"({speedup}\n  or {speedup_of_methods})", "harmful_speedup"),
+        "speedup": (f"({speedup}\n  or ({speedup_of_methods}))", "harmful_speedup"),
     }
     values = s.labelled(
         "measure",
@@ -461,7 +467,8 @@ def _not_losing(scope: _Scope) -> str:
         day = "model:vllm_specdec_speedup:ratio_rate1d"
         lately = f"({lately} or ({day} and last_over_time({scope.certain}[1d])))"
     judged = (
-        f"(({scope.speedup} unless {scope.guess})\n  or {lately} unless {scope.enough})"
+        f"(({scope.speedup} unless {scope.guess})\n"
+        f"  or ({lately} unless {scope.enough}))"
     )
     beneficial = f"min by ({scope.labels}) ({scope.engines(_BENEFICIAL)}) == 1"
     measured = f"min by ({scope.labels}) ({scope.engines(_MEASURED)})"
@@ -480,8 +487,8 @@ def _not_losing(scope: _Scope) -> str:
 def _may_pay(scope: _Scope) -> str:
     guess = (
         f"({scope.guess}\n"
-        f"  or last_over_time({scope.guess}[1d]) "
-        f"unless last_over_time({scope.certain}[1d]))"
+        f"  or (last_over_time({scope.guess}[1d]) "
+        f"unless last_over_time({scope.certain}[1d])))"
     )
     may_be = f"max by ({scope.labels}) ({scope.engines(f'{_MAY_BE} unless {_JUDGED}')})"
     return (
@@ -574,12 +581,13 @@ def _by_method() -> Iterator[Record]:
         ),
     )
     generated = f"({of_methods('generation_tokens')} > 0)"
-    judged = total(f"{generated} and ignoring (method) {s.ENGINE_SPEEDUP}")
-    spent = total(f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}")
+    spent = f"{generated} / ignoring (method) group_left () {s.ENGINE_SPEEDUP}"
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {_with_others(total(generated), judged=judged, spent=spent)}\n"
+        f"  {total(generated)}\n"
+        f"  / {total(f'{spent} or {generated}')}\n"
+        f"  and {total(f'{generated} and ignoring (method) {s.ENGINE_SPEEDUP}')}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

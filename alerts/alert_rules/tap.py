@@ -139,7 +139,7 @@ def alerts() -> tuple[Alert, ...]:
             ),
             sample=t.value(
                 f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))",
-                t.COUNT,
+                t.WHOLE,
                 "{} failed to connect in 5m",
             ),
         ),

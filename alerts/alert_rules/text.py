@@ -2,6 +2,8 @@
 modules call this one `t`.
 """
 
+from collections.abc import Mapping
+
 from mixin import CLUSTER
 
 from .rule import Level
@@ -38,6 +40,9 @@ BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 ON_METHOD = (
     "{{ with $labels.method }} on the engines with {{ . }}, and on no other{{ end }}"
 )
+
+#: What is counted for the whole model, in an alert on one of its methods.
+OF_ALL = "{{ if $labels.method }} of all methods{{ end }}"
 
 #: Labels that a query about the alert's model, exporter or namespace is limited to, by
 #: the slot in the query.
@@ -133,8 +138,23 @@ def each(query: str, label: str, form: str, prefix: str = "") -> str:
         form: how a value is written.
         prefix: what stands before the first.
     """
+    return every(query, {label: form}, prefix)
+
+
+def every(query: str, forms: Mapping[str, str], prefix: str = "") -> str:
+    """Return the same of a query whose series have one of several labels.
+
+    Args:
+        query: as of `_asked`.
+        forms: how a value is written, by the label that its series has.
+        prefix: what stands before the first.
+    """
     begin = f"{{{{ else }}}}{prefix}" if prefix else ""
-    shown = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
+    shown = "".join(
+        f'{{{{ with $one | label "{label}" }}}}{{{{ . }}}} '
+        f"{{{{ $one | value | {form} }}}}{{{{ end }}}}"
+        for label, form in forms.items()
+    )
     return (
         f"{{{{ range $index, $one := {_asked(query)} | query }}}}{{{{ if $index }}}}, "
         f"{begin}{{{{ end }}}}{shown}{{{{ end }}}}"

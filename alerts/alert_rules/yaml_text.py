@@ -100,12 +100,11 @@ def _group(group: Group, names: Mixin) -> dict[str, Any]:
             rules.yaml_set_comment_before_after_key(
                 len(rules) - 1, before=comment, indent=_INDENT
             )
-    interval = group.interval or names.interval
-    return (
-        {"name": group.name}
-        | ({"interval": interval} if interval else {})
-        | {"rules": rules}
-    )
+    return {
+        "name": group.name,
+        "interval": group.interval or names.interval,
+        "rules": rules,
+    }
 
 
 def _record(rule: Record) -> dict[str, Any]:

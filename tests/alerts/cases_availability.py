@@ -99,6 +99,14 @@ def off_beside_another_team() -> World:
     return world
 
 
+def nothing_beside_another_team() -> World:
+    """As its only pod ends, with its exporter."""
+    world = World()
+    replica(world, 1, Phase(10), server=10)
+    world.server(120, namespace="team-b", instance="10.0.0.8:8000")
+    return world
+
+
 def by_address() -> World:
     """The exporter in a namespace of its own finds its servers by their addresses."""
     world = World()
@@ -327,6 +335,10 @@ MONITORING_LOST_CASES: Table = {
     "a-host-is-off-and-another-team-serves-the-same-name": (
         off_beside_another_team,
         {30: "", 50: "", 75: ""},
+    ),
+    "scaled-to-nothing-while-another-team-serves-the-same-name": (
+        nothing_beside_another_team,
+        {30: "", 60: "", 90: "warning reason=absent"},
     ),
     "exporters-in-another-namespace-that-read-addresses-die": (
         by_address,

@@ -219,8 +219,14 @@ def engines() -> dict[str, Values]:
         ]
         drafts = [_total(one, "drafts") for one in ([engine], others)]
         if 60 * min(drafts) >= LIMITS.comparison_minimum_drafts:
-            of_others = _total(others, "accepted") / drafts[1]
-            least[_key(engine.labels)] = (1 - LIMITS.outlier_ratio) * of_others
+            length, of_others = (
+                _total(one, "drafted") / n
+                for one, n in zip(([engine], others), drafts, strict=True)
+            )
+            accepted = _total(others, "accepted") / drafts[1]
+            least[_key(engine.labels)] = (
+                (1 - LIMITS.outlier_ratio) * accepted * min(length / of_others, 1)
+            )
     return {
         **{
             f"model:{NAME}_{name}": _by("model", formula)

@@ -129,6 +129,21 @@ def verify(
     """Run promtool over histories with these rules and what they are made of, that of
     Prometheus 3 as well where it is; return their complaints.
     """
+    path = write_tests(folder, *histories, rules=rules, interval=interval, texts=texts)
+    complaints = run_tests(path)
+    if NEWER.exists():
+        complaints += run_tests(path, str(NEWER))
+    return complaints
+
+
+def write_tests(
+    folder: Path,
+    *histories: History,
+    rules: Iterable[str],
+    interval: str = "1m",
+    texts: bool = True,
+) -> Path:
+    """Write the same for promtool into a folder; return the file of tests."""
     groups = needed_groups(rules, texts=texts)
     _write(folder / "rules.yml", {"groups": groups})
     document = {
@@ -138,10 +153,7 @@ def verify(
         "tests": [history.test(str(groups)) for history in histories],
     }
     _write(folder / "test.yml", document)
-    complaints = run_tests(folder / "test.yml")
-    if NEWER.exists():
-        complaints += run_tests(folder / "test.yml", str(NEWER))
-    return complaints
+    return folder / "test.yml"
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:

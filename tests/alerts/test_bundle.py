@@ -89,6 +89,23 @@ def test_a_long_condition_stands_in_one_place() -> None:
     assert [condition for condition, number in found.items() if number > 1] == []
 
 
+def test_alternatives_stand_in_brackets() -> None:
+    """Of alerts, and of what silences Disable: who reads them need not know which
+    operator binds closer.
+    """
+    silenced = "model:vllm_specdec_disable_is_silenced:bool"
+    bare_ones = [
+        rule.title
+        for rule in BUNDLE.rules
+        if rule.is_alert or rule.name == silenced
+        for each in nodes(rule.tree, promql.BinaryExpr)
+        if str(each.op) == "or"
+        for side in (each.lhs, each.rhs)
+        if isinstance(side, promql.BinaryExpr) and str(side.op) in {"and", "unless"}
+    ]
+    assert bare_ones == []
+
+
 def test_a_condition_is_recorded_before_its_alert() -> None:
     """In its group, so that the alert sees it at once, or in one of recording rules; or
     in itself.
@@ -192,14 +209,37 @@ def test_every_group_has_a_name_of_its_own_and_is_evaluated_within_the_look_back
     names = [group["name"] for group in BUNDLE.groups]
     assert len(set(names)) == len(names)
     assert [name for name in names if not name.startswith("vllm-specdec.")] == []
-    # With five minutes and more, series would vanish between two evaluations.
-    assert {group.get("interval", "1m") for group in BUNDLE.groups} <= {
-        "30s",
-        "1m",
-        "2m",
-        "3m",
-        "4m",
-    }
+    # With five minutes and more, series would vanish between two evaluations. None has
+    # the server's interval, so that their cost is the same at any.
+    assert {group["interval"] for group in BUNDLE.groups} == {"15s", "1m", "3m", "4m"}
+
+
+def test_what_is_evaluated_most_often_reads_few_series() -> None:
+    """Records of models and their methods: of thousands of engines there are some
+    dozens.
+    """
+    read = set()
+    for group in BUNDLE.groups:
+        if group["interval"] == "15s":
+            for rule in map(lint.Rule, group["rules"]):
+                read |= names(rule.tree)
+    assert {name.partition(":")[0] for name in read} == {"model", "method"}
+
+
+def test_a_page_on_a_loss_waits_for_one_group_of_records() -> None:
+    """What it reads now of a loss is recorded in the group of the rates, after what it
+    rests on: each group on the way would add its interval.
+    """
+    (chain,) = (g for g in BUNDLE.groups if g["name"] == "vllm-specdec.rates.5m")
+    assert chain["interval"] == "1m"
+    rules = [lint.Rule(body) for body in chain["rules"]]
+    recorded = [rule.name for rule in rules]
+    for index, rule in enumerate(rules):
+        assert names(rule.tree).isdisjoint(recorded[index:]), rule.name
+    assert {
+        "method:vllm_specdec_judged_acceptance:ratio_rate5m",
+        "method:vllm_specdec_judged_speedup:ratio_rate5m",
+    } < set(recorded)
 
 
 def test_every_threshold_for_alerts_is_used_by_one() -> None:

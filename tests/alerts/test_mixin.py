@@ -83,6 +83,7 @@ def test_rules_with_other_names(tmp_path: Path) -> None:
         text = path.read_text("utf-8")
         assert {group["interval"] for group in yaml.safe_load(text)["groups"]} <= {
             "45s",
+            "15s",
             "3m",
             "4m",
         }

@@ -9,6 +9,7 @@ as much.
 
 import contextlib
 import gzip
+import math
 import os
 import re
 import resource
@@ -151,10 +152,14 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
         server.shutdown()
 
 
+#: Clients that probe at a time: an attack of a few seconds then has a hundred probes.
+_PROBERS = 4
+
+
 @contextlib.contextmanager
 def probed(exporter: RunningExporter, within: float = 0.3) -> Iterator[None]:
     """Send probes from another address: 99 of 100 are answered within 0.3 s of the
-    processor time used, or as many seconds as given.
+    processor time used, or as many seconds as given, as far as chance lets one tell.
 
     That is what a probe waits for where nothing else runs, and it does not grow where
     others take the machine. Time in which the process only waits counts in the other
@@ -175,14 +180,19 @@ def probed(exporter: RunningExporter, within: float = 0.3) -> Iterator[None]:
             end.wait(0.02)
 
     with ThreadPoolExecutor() as pool:
-        probing = pool.submit(probe)
+        probing = [pool.submit(probe) for _ in range(_PROBERS)]
         try:
             yield
         finally:
             end.set()
-            probing.result()
+            for each in probing:
+                each.result()
     processor, waited = (sorted(each) for each in zip(*took, strict=True))
-    assert processor[len(took) * 99 // 100] < within, processor
+    # Three standard deviations above it (Poisson): of few probes the hundredth part is
+    # less than one, and the 99th percentile would be the slowest of all.
+    hundredth = len(took) / 100
+    slow = [each for each in processor if each >= within]
+    assert len(slow) <= hundredth + 3 * math.sqrt(hundredth), (len(took), slow)
     busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert waited[len(took) * 9 // 10] < 0.5 * busy, waited
 

@@ -7,15 +7,13 @@ time of the process, which does not grow where others take the machine.
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
-from attacks.test_listeners import LIMIT, MIB, peak
+from attacks.test_listeners import LIMIT, MIB, peak, probed
 from faults.rig import assert_fails, rigged, vllm
-from support.exporter import RunningExporter, request, running_exporter
+from support.exporter import request, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, head, raw
 from support.programs import eventually
 
@@ -24,30 +22,6 @@ pytestmark = pytest.mark.full
 #: Processor time within which a probe is answered, whatever is read, in seconds.
 SOON = 0.1
 SLOW = ("--poll.interval", "2s", "--poll.timeout", "1900ms")
-
-
-@contextmanager
-def probed(exporter: RunningExporter) -> Iterator[list[float]]:
-    """Send probes meanwhile; has the processor time that the process used for each."""
-    took: list[float] = []
-    end = threading.Event()
-    # The clock of another process: clock_getcpuclockid(3), which Python lacks.
-    clock = ~exporter.pid << 3 | 2
-
-    def probe() -> None:
-        while not end.is_set():
-            used = time.clock_gettime(clock)
-            assert request(f"{exporter.url}/-/healthy").status == 200
-            took.append(time.clock_gettime(clock) - used)
-            end.wait(0.005)
-
-    with ThreadPoolExecutor() as pool:
-        probing = pool.submit(probe)
-        try:
-            yield took
-        finally:
-            end.set()
-            probing.result()
 
 
 def test_labels_without_end() -> None:
@@ -76,11 +50,9 @@ def test_a_large_answer_holds_nobody_up(body: bytes) -> None:
         running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):
         eventually(lambda: len(server.polls()) > 1)
-        with probed(exporter) as took:
+        with probed(exporter, SOON):
             polls = len(server.polls()) + 3
             eventually(lambda: len(server.polls()) >= polls)
-        # One in a hundred may have waited for something else.
-        assert sorted(took)[-1 - len(took) // 100] < SOON, sorted(took)[-5:]
 
 
 def test_large_answers_at_once() -> None:
@@ -107,21 +79,23 @@ def test_too_little_processor_time() -> None:
             *flags, "--poll.interval", "500ms", "--poll.timeout", "450ms"
         ) as exporter:
             exporter.metrics_when(lambda m: m.total("up") == len(urls))
+            quiet = exporter.log()
             end = threading.Event()
 
             def starve() -> None:
                 """Leave it less than it needs, as a container's limit does."""
                 while not end.is_set():
                     exporter.send(signal.SIGSTOP)
-                    time.sleep(0.085)
+                    time.sleep(0.095)
                     exporter.send(signal.SIGCONT)
-                    time.sleep(0.015)
+                    time.sleep(0.005)
 
             with ThreadPoolExecutor() as pool:
                 starving = pool.submit(starve)
                 try:
                     for path in ("/-/healthy", "/metrics") * 3:
-                        scrape = request(exporter.url + path, timeout=120)
+                        # Measured are 0.5 and 2 s: the rest is for a busy machine.
+                        scrape = request(exporter.url + path, timeout=20)
                         assert scrape.status == 200
                         time.sleep(1)
                 finally:
@@ -129,6 +103,6 @@ def test_too_little_processor_time() -> None:
                     starving.result()
             after = exporter.metrics()
             assert after.total("poll_errors_total", reason="stale") > 0
-            assert "server is down" not in exporter.log()
+            assert "server is down" not in exporter.log().removeprefix(quiet)
             eventually(lambda: exporter.log_lines("polls are left out"))
             exporter.metrics_when(lambda m: m.total("up") == len(urls))

@@ -317,8 +317,12 @@ class TestFormats:
             [f'{GENERATED}{{pid="{pid}"}} 1' for pid in range(MAX_LINES + 1)],
             "selected lines",
         ),
+        (
+            [f'{GENERATED}{{model_name="{"x" * 1000}{n}"}} 1' for n in range(200)],
+            "characters of /metrics",
+        ),
     ],
-    ids=["model name", "label", "lines"],
+    ids=["model name", "label", "lines", "labels in all series"],
 )
 def test_a_hostile_answer_is_refused_early(rows: list[str], limit: str) -> None:
     """What no server prints is refused before it costs time or memory."""

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.builders import final_answer, lines, requests
 from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.limits import MAX_BOUNDS
 from vllm_specdec_exporter.engines.reading import EngineKey, Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.exposition.text import MalformedExposition
@@ -140,3 +141,12 @@ def test_impossible_values_are_refused_in_one_line_that_names_the_series(
     ):
         read(answer(row), latencies=True)
     assert read(answer(row)).engines
+
+
+def test_buckets_are_limited() -> None:
+    """As many as the limit are read."""
+    rows = [f'bucket{{LABELS,le="{bound}"}} 1' for bound in range(1, MAX_BOUNDS)]
+    rows += ['bucket{LABELS,le="+Inf"} 1', "count{LABELS} 1", "sum{LABELS} 1"]
+    assert read(answer(*rows), latencies=True).engines[0].latencies is not None
+    with pytest.raises(MalformedExposition, match=r": more than 256 buckets$"):
+        read(answer('bucket{LABELS,le="0.5"} 0', *rows), latencies=True)

@@ -4,6 +4,7 @@ of the code.
 
 import ast
 import importlib
+import itertools
 import re
 import sys
 from enum import StrEnum
@@ -28,7 +29,7 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 _UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
 #: The constants behind the rows of the threat model's table of limits, by how a row
 #: begins.
-_LIMITS: dict[str, str] = data_of("tests/docs/limits.yml")
+_LIMITS: dict[str, dict[str, list[str]]] = data_of("tests/docs/limits.yml")
 #: aiohttp's own limit, which has no constant here.
 _LIMIT_OF_A_LIBRARY = "header lines"
 #: Pages with a table of all values of an enumeration, whose head begins with this cell.
@@ -120,40 +121,58 @@ def test_operations_explain_every_warning_and_error() -> None:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    """Each row of the threat model's limits has the numbers of its constants."""
+    """Each row of the threat model's limits has the numbers of its constants, and
+    tests of what is beyond them.
+    """
     rows = table(read("threat-model.md").partition("\n## Limits\n")[2], "what")
     missing = []
     for subject, limits, *_ in rows:
-        constants = [
-            names for begin, names in _LIMITS.items() if subject.startswith(begin)
-        ]
-        assert constants or subject.startswith(_LIMIT_OF_A_LIBRARY), subject
+        held = [row for begin, row in _LIMITS.items() if subject.startswith(begin)]
+        assert held or subject.startswith(_LIMIT_OF_A_LIBRARY), subject
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
             for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)
         }
-        for name in " ".join(constants).split():
+        for name in itertools.chain.from_iterable(row["constants"] for row in held):
             module, _, constant = name.rpartition(".")
             source = importlib.import_module(f"vllm_specdec_exporter.{module}")
             if float(getattr(source, constant)) not in numbers:
                 missing.append((subject, name))
     assert missing == []
     assert len(rows) == len(_LIMITS) + 1
+    for test in itertools.chain.from_iterable(row["tests"] for row in _LIMITS.values()):
+        path, _, function = test.partition("::")
+        assert f"def {function}(" in text_of(ROOT / "tests" / path), test
+
+
+#: Sections of the threat model that promise nothing, or a table with tests of its own.
+_NO_PROMISES = ("# Threat model", "What remains", "Limits")
+#: What is no promise elsewhere: a definition, a drawing, what systems show to others.
+_DEFINED = [
+    ("What it is", "An unprivileged process"),
+    ("What it is", "<!-- not run: a drawing"),
+    ("Secrets", "Anyone who may list the"),
+]
 
 
 def test_what_the_threat_model_promises_names_its_tests() -> None:
-    """Each section, and each protection against an attack; the files exist."""
+    """Each paragraph, and each protection against an attack; the files exist."""
     sections = re.split(r"^##+ ", read("threat-model.md"), flags=re.MULTILINE)
     without_tests = []
     protections = []
     for text in sections:
         paths = re.findall(r"`(tests/[\w/.]+)`", text)
         assert [path for path in paths if not (ROOT / path).exists()] == []
-        if not paths:
-            without_tests.append(text.partition("\n")[0])
+        title, _, paragraphs = text.partition("\n")
+        without_tests += [
+            (title, paragraph[:23])
+            for paragraph in re.split(r"\n\n|\n- ", paragraphs.strip())
+            if "`tests/" not in paragraph and paragraph[:1] not in ("", "|")
+        ]
         if "| attack |" in text:
             protections += [row[1] for row in table(text, "attack")]
-    assert without_tests == ["# Threat model", "Who could do what", "What remains"]
+    promised = [each for each in without_tests if each[0] not in _NO_PROMISES]
+    assert promised == _DEFINED
     assert len(protections) > 10
     named = re.compile("none|nothing|.*`tests/")
     assert [text for text in protections if not named.match(text)] == []

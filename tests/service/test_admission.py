@@ -31,6 +31,7 @@ from vllm_specdec_exporter.listener.connection_limits import (
 )
 from vllm_specdec_exporter.listener.peers import Turns, peer_key
 from vllm_specdec_exporter.listener.sockets import Listener
+from vllm_specdec_exporter.serve import request_intake
 
 TOKEN = "a-token-for-tests"
 #: A body that no socket buffer takes whole.
@@ -154,6 +155,35 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
             assert await client.read(len(LARGE)) == LARGE, (ahead, number)
         await asyncio.sleep(0.6)  # longer than an unused connection may be silent
     await client.close()
+
+
+async def test_a_push_that_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client is told, and it counts as rejected."""
+    monkeypatch.setattr(request_intake, "_BODY_SECONDS", 0.3)
+    (tmp_path / "token").write_text(TOKEN)
+    app = web.Application()
+    intake = Mock()
+    request_intake.add_push(app, intake, str(tmp_path / "token"))
+    async with serving(app) as (_, port):
+        client = await ends.connect(port)
+        await client.send(HALF_PUSH)
+        assert (await client.read_head()).startswith(b"HTTP/1.1 408 ")
+        await client.close()
+    intake.reject.assert_called_once_with(1)
+
+
+async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long after its last answer."""
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.3)
+    async with serving(web.Application()) as (_, port):
+        client = await ends.connect(port)
+        await client.send(get("/nothing"))
+        assert (await client.read_head()).startswith(b"HTTP/1.1 404 ")
+        rest, _ = await client.rest()
+        assert rest.startswith(b"404")
+        await client.close()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.runtime.memory_limit import memory_limit
 from vllm_specdec_exporter.serve.kept_memory import BASE, MIB, KeptMemory, kept_bytes
-from vllm_specdec_exporter.serve.poll_turns import MAX_WAITING, PollTurns
+from vllm_specdec_exporter.serve.poll_turns import MAX_LARGE, PollTurns
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.upstream.client import (
     PollError,
@@ -131,32 +131,43 @@ class TestTurns:
         await asyncio.sleep(0)
         await asyncio.wait_for(turns.take(), 1)
 
-    async def test_a_stale_result_has_preference(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """With too many that wait a poll is left out, which is logged once."""
-        turns = PollTurns(lambda: 7.0)
-        waiting = [asyncio.ensure_future(turns.take()) for _ in range(MAX_WAITING + 1)]
-        await asyncio.sleep(0)
-        assert not turns.has_room(stale=False)
-        assert turns.has_room(stale=True)
-        for _ in range(3):
-            turns.leave_out()
-        assert [line.getMessage() for line in caplog.records] == ["polls are left out"]
-        await asyncio.gather(*waiting)
-        assert turns.has_room(stale=False)
+    async def test_one_poll_begins_in_a_turn_of_the_loop(self) -> None:
+        """In the order in which they are due; one of them stands before what was
+        received, and the others behind it.
+        """
+        turns = PollTurns(lambda: 0.0)
+        order: list[str] = []
 
-    async def test_large_responses_that_wait_count(self) -> None:
+        async def begin(name: str) -> None:
+            await turns.begin()
+            order.append(name)
+
+        async def judge(name: str) -> None:
+            await turns.take()
+            order.append(name)
+
+        async def scrape() -> None:
+            for _ in range(20):
+                await asyncio.sleep(0)
+                order.append("-")
+
+        await asyncio.gather(*map(begin, "abcde"), *map(judge, "xy"), scrape())
+        polls = [each for each in "".join(order).split("-") if each]
+        assert polls == list("abxycde")
+
+    async def test_polls_wait_for_large_responses(self) -> None:
+        """With too many of them another one would only grow the heap."""
         turns = PollTurns(lambda: 0.0)
         go_on = threading.Event()
         waiting = [
-            asyncio.ensure_future(turns.large(go_on.wait)) for _ in range(MAX_WAITING)
+            asyncio.ensure_future(turns.large(go_on.wait)) for _ in range(MAX_LARGE)
         ]
         await asyncio.sleep(0)
-        assert not turns.has_room(stale=False)
+        polls = [asyncio.ensure_future(turns.begin()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        assert not any(poll.done() for poll in polls)
         go_on.set()
-        await asyncio.gather(*waiting)
-        assert turns.has_room(stale=False)
+        await asyncio.gather(*waiting, *polls)
 
 
 class _Answered:
@@ -197,16 +208,27 @@ def poller(upstream: _Answered, **shared: Any) -> Poller:
     )
 
 
-async def test_a_server_that_was_never_polled_is_preferred() -> None:
-    """As one whose result is stale; but its first poll counts as no error."""
-    turns = PollTurns(lambda: 0.0)
-    waiting = [asyncio.ensure_future(turns.take()) for _ in range(MAX_WAITING + 1)]
-    await asyncio.sleep(0)
-    new = poller(_Answered(vllm()), turns=turns)
-    await new.poll()
-    assert new.latest.up
-    assert new.latest.poll_errors_total["stale"] == 0
-    await asyncio.gather(*waiting)
+@pytest.mark.parametrize(
+    ("late", "left_out"),
+    [
+        pytest.param(4.9, 0, id="within its interval"),
+        pytest.param(11.0, 2, id="beyond two more"),
+    ],
+)
+async def test_a_poll_that_begins_late_counts_those_left_out(
+    late: float, left_out: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the exporter's own lateness, which is logged; the poll itself succeeds."""
+    polled = poller(_Answered(vllm()))
+    polling = asyncio.ensure_future(polled.run(-late))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    polling.cancel()
+    assert polled.latest.up
+    assert polled.latest.poll_errors_total["stale"] == left_out
+    lines = [line for line in caplog.records if "left out" in line.getMessage()]
+    assert [vars(line)["fields"]["polls"] for line in lines] == [left_out] * len(lines)
+    assert bool(lines) == bool(left_out)
 
 
 class _Failing(_Answered):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -65,6 +66,19 @@ async def _is_answered(port: int, upstream: Server) -> None:
     await client.send(ASKED_PLAIN)
     await passes(await upstream.connection(), client, ANSWERED_PLAIN)
     await client.close()
+
+
+@pytest.mark.parametrize(("scheme", "limit"), [("http", 4096), ("https", 256)])
+def test_connections_are_limited(
+    scheme: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those to a server with TLS take more memory."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (2**20, 2**20))
+    tap = Tap(TapConfig((HOST, 1), parse_target(f"{scheme}://server")))
+    tap._clients.update(Mock() for _ in range(limit - 1))
+    assert not tap.is_full()
+    tap._clients.add(Mock())
+    assert tap.is_full()
 
 
 async def test_an_address_that_is_taken(

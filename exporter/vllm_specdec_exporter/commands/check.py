@@ -157,13 +157,18 @@ def run(args: argparse.Namespace) -> int:
     upstream, settings = observation(values, seconds)
     names = ", ".join(target.name for target in upstream.targets)
     cli.show_progress(f"watching {names} for {format_duration(seconds)} ...")
-    while True:
-        result = asyncio.run(observe(upstream, settings, seconds))
-        if args.watch and sys.stdout.isatty():
-            print(_CLEAR, end="")
-        code = _show(result, args)
-        if not args.watch:
-            return code
+
+    async def watch() -> int:
+        # In one event loop: Ctrl+C between two leaves warnings of Python's own.
+        while True:
+            result = await observe(upstream, settings, seconds)
+            if args.watch and sys.stdout.isatty():
+                print(_CLEAR, end="")
+            code = _show(result, args)
+            if not args.watch:
+                return code
+
+    return asyncio.run(watch())
 
 
 def _show(result: ExporterResult, args: argparse.Namespace) -> int:

@@ -61,7 +61,7 @@ def _collect(
         # Series that differ only in parts of an engine, such as pid, are added.
         histogram = by_engine[engine][field]
         histogram[key] += line.value
-        if len(histogram) > MAX_BOUNDS:
+        if len(histogram) > MAX_BOUNDS + len(_KEYS):
             raise MalformedExposition(f"{line.name}: more than {MAX_BOUNDS} buckets")
     return by_engine
 

@@ -212,19 +212,19 @@ def _evidence(case: Case, measures: Measures, shape: DraftShape | None) -> Evide
         longest = measures.mean_draft_length or 0.0
 
     lengths = (1.0, *measures.mean_acceptance_length_at)
-    prompt_times = case.profile.prompt_times(batch)
-    prompt_time = prompt_times.typical
+    prompts = case.profile.prompt_times(batch)
 
     def cost(k: int) -> float:
         # A draft that is shorter than K costs what it holds. Records of single requests
         # show what it would hold with another K.
         drafted = shape.length(k) if shape else min(k, longest)
         step_cost = case.profile.step_cost(drafted, batch)
-        # Prompts take the same time for each token whatever K is, as in the estimate: a
-        # drafter computes them too.
-        drafting = prompt_times.drafting if k else 1.0
-        prompts = lengths[min(k, len(lengths) - 1)] * prompt_time * drafting
-        return (step_cost + prompts) / (1 + prompt_time)
+        # Prompts take the same time for each token whatever K is, as in the estimate;
+        # without drafts no drafter computes them.
+        prompt_cost = lengths[min(k, len(lengths) - 1)] * prompts.typical
+        if k:
+            prompt_cost *= prompts.drafting
+        return (step_cost + prompt_cost) / (1 + prompts.typical)
 
     return Evidence(
         survival=survival,

@@ -1,14 +1,14 @@
 """Turns of the polls: whoever asks the exporter is answered before the next poll.
 
-All polls share one thread with scrapes and probes. Left alone, every response that has
-arrived is judged before the loop looks at its connections again: with a thousand
-servers and too little processor time nobody is ever answered. So one response is judged
-in each turn of the loop, and a poll for which too many wait already is left out.
+All polls share one thread with scrapes and probes. Left alone, every poll that is due
+begins, and every response that has arrived is judged, before the loop looks at its
+connections again: with a thousand servers and too little processor time nobody is ever
+answered. So one poll begins or one response is judged in each turn of the loop. A poll
+that waits for its turn has sent nothing, so its server is not called slow.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,10 +17,9 @@ from ..runtime.daemon_threads import in_daemon_thread
 
 T = TypeVar("T")
 
-#: Responses that wait for their turn: with more of them another poll only grows the
-#: heap. One whose last result is stale has preference, so that none starves.
-MAX_WAITING = 16
-MAX_WAITING_IF_STALE = 2 * MAX_WAITING
+#: Large responses that wait for each other: with more of them another poll only grows
+#: the heap.
+MAX_LARGE = 16
 #: Servers whose turns lie within so many seconds are polled at the same time, up to so
 #: many. Alone, each poll finds the caches of the processor filled by other programs,
 #: and takes half as long again; behind a larger burst, scrapes would wait.
@@ -41,57 +40,37 @@ class PollTurns:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        # Locks are given in the order of waiting.
+        self._beginning = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._large = asyncio.Lock()
-        self._large_waiting = 0  # with the one that is at work
+        self._room = asyncio.Semaphore(MAX_LARGE)
         self._left_out = 0
         self._logged_at: float | None = None
 
-    def has_room(self, *, stale: bool) -> bool:
-        """Return whether a poll may begin, whose last result may be stale."""
-        limit = MAX_WAITING_IF_STALE if stale else MAX_WAITING
-        return len(self._waiting) + self._large_waiting < limit
+    async def begin(self) -> None:
+        """Wait until a poll may begin: in the order in which they are due, so that none
+        starves.
+        """
+        # Only the first of them waits for a turn: what has been received goes before.
+        async with self._beginning, self._room:
+            await self.take()
 
     async def take(self) -> None:
-        """Wait for a turn of the loop in which no other response was judged."""
-        loop = asyncio.get_running_loop()
-        if self._taken:
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():  # it was given already
-                    self._give()
-                raise
-        self._taken = True
-        loop.call_soon(self._give)
-
-    def _give(self) -> None:
-        self._taken = False
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():  # cancelled
-                # Taken from now on, or a poll of this turn would come before it.
-                self._taken = True
-                turn.set_result(None)
-                return
+        """Wait for a turn of the loop in which nothing else of a poll was done."""
+        await self._turn.acquire()
+        asyncio.get_running_loop().call_soon(self._turn.release)
 
     async def large(self, function: Callable[[], T]) -> T:
         """Return the result of work on a large response, done in a thread, one after
         another: threads take the interpreter from each other and from the loop.
         """
-        self._large_waiting += 1
-        try:
-            async with self._large:
-                return await in_daemon_thread(function)
-        finally:
-            self._large_waiting -= 1
+        async with self._room, self._large:
+            return await in_daemon_thread(function)
 
-    def leave_out(self) -> None:
-        """Count a poll that was left out, and log that there are some."""
-        self._left_out += 1
+    def leave_out(self, polls: int = 1) -> None:
+        """Count polls that were left out, and log that there are some."""
+        self._left_out += polls
         time_now = self._clock()
         if self._logged_at is None or time_now - self._logged_at >= _LOG_SECONDS:
             self._logged_at = time_now

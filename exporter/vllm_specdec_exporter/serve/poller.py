@@ -56,7 +56,7 @@ class Poller:
         clock: monotonic time in seconds.
         wall: Unix time in seconds.
         log: writes events to the log.
-        turns: when the polls of one exporter are judged.
+        turns: when the polls of one exporter begin, and are judged.
         memory: what the samples of all its servers take.
         shapes: returns the draft lengths of each model, if single requests are
             observed.
@@ -133,6 +133,8 @@ class Poller:
         """Poll until cancelled, the first time at `start` on the clock."""
         while True:
             await asyncio.sleep(max(0.0, start - self._clock()))
+            await self._turns.begin()
+            self._count_late(start)
             await self.poll()
             missed = max(0.0, self._clock() - start) // self._interval
             start += (missed + 1) * self._interval
@@ -140,16 +142,7 @@ class Poller:
     async def poll(self) -> None:
         """Poll once and keep the result."""
         started = self._clock()
-        stale = self._overdue(started)
-        # One that was never polled would starve behind those whose results are stale.
-        is_urgent = stale or self._expires is None
-        if not self._turns.has_room(stale=is_urgent):
-            self._leave_out()
-            return
         previous = self.latest
-        if stale:
-            errors = _counted(previous.poll_errors_total, "stale")
-            previous = replace(previous, poll_errors_total=errors)
         outcome = await self._outcome(started)
         if isinstance(outcome, PollFailure) and outcome.reason == "stale":
             self._leave_out()
@@ -164,11 +157,22 @@ class Poller:
         self._expires = self._clock() + self._patience
         self._log(changes(previous, self.latest))
 
-    def _leave_out(self) -> None:
+    def _count_late(self, due: float) -> None:
+        """Count the polls that a poll which begins now, and was due then, stands
+        for.
+        """
+        time_now = self._clock()
+        missed = int((time_now - due) // self._interval)
+        if self._overdue(time_now):
+            missed = max(1, missed)
+        if missed:
+            self._leave_out(missed)
+
+    def _leave_out(self, polls: int = 1) -> None:
         """Keep the last result, which becomes stale: nothing is known of the server."""
-        errors = _counted(self.latest.poll_errors_total, "stale")
+        errors = _counted(self.latest.poll_errors_total, "stale", polls)
         self.latest = replace(self.latest, poll_errors_total=errors)
-        self._turns.leave_out()
+        self._turns.leave_out(polls)
 
     async def _outcome(self, started: float) -> tuple[EngineResult, ...] | PollFailure:
         """Return the results of a poll, or why there are none."""
@@ -239,7 +243,6 @@ class Poller:
         if len(reading.engines) > _MANY_ENGINES:
             self._states, results = await self._turns.large(judge)
         else:
-            await self._turns.take()
             self._states, results = judge()
         return results
 
@@ -265,6 +268,7 @@ class Poller:
         )
         if len(response.body) > _LARGE:
             return await self._turns.large(parse)
+        await self._turns.take()
         return parse()
 
     def _fail(self, polled: TargetResult, failure: PollFailure) -> None:
@@ -307,5 +311,5 @@ def _failure(reason: str, error: Exception) -> PollFailure:
     return PollFailure(reason, str(PollError(reason, str(error))))
 
 
-def _counted(errors: dict[str, int], reason: str) -> dict[str, int]:
-    return {**errors, reason: errors[reason] + 1}
+def _counted(errors: dict[str, int], reason: str, count: int = 1) -> dict[str, int]:
+    return {**errors, reason: errors[reason] + count}
