@@ -226,7 +226,8 @@ def cost_profiles() -> Iterator[str]:
     yield table(head, map(_profile, BUILTIN.values()))
     yield (
         "A step that costs 1.6 plain ones must emit 1.6 tokens: its cost is the "
-        "break-even length."
+        "break-even length. By a model of the hardware it is a bit more where prompts "
+        "are computed: a drafter computes them too."
     )
     yield "## Where the numbers come from"
     yield "\n".join(

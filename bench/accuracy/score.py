@@ -431,6 +431,10 @@ def speedup_interval(
             of_family.append(errors)
         if group_kind[1] == kind[1]:
             of_regime.append(errors)
+    # Not centred on the mean error of the class, which is that of its few sources and
+    # does not carry over to another one: with each source left out, estimates moved by
+    # it are worse (median error 11.0 instead of 10.3 %), and 87.6 instead of 90.4 % lie
+    # inside their intervals.
     # The narrowest class that has enough deployments to show a spread.
     for errors in (of_kind, of_family):
         if len(errors) >= FEWEST:

@@ -145,6 +145,28 @@ def test_the_end_of_an_answer_cuts_off_the_deepest_positions() -> None:
     assert within_length((0.9, 0.8), 1.0) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("steps", [0.0, 5e-324, 2e-309, 1e-300, 1e-13])
+@pytest.mark.parametrize("positions", [[], [9.0, 6.0]], ids=["bare", "by position"])
+def test_less_than_a_step_is_none(positions: list[float], steps: float) -> None:
+    """Steps are differences of floats, and totals come from rates: what is left of them
+    near 0 would make a length that has no end.
+    """
+    happened = replace(
+        answers(10, positions, 30, 3, None, draft_tokens=20),
+        accepted_tokens=15.0,
+        batch_size=4.0,
+        step_seconds=0.01,
+    )
+    of_part = replace(happened, decode_steps=steps)
+    measures = derive("5m", of_part, BUILTIN["eagle"])
+    assert measures == derive("5m", happened, BUILTIN["eagle"])
+    assert measures.mean_acceptance_length == pytest.approx(2.5)
+    assert measures.estimate.interval is not None
+    low, high = measures.estimate.interval.ends
+    assert 0 < low < high < math.inf
+    assert observed_step(of_part) == observed_step(happened)
+
+
 @given(torn_lives(), st.floats(0, 500), st.none() | st.floats(0, 500))
 def test_whatever_is_counted_the_measures_stay_in_their_ranges(
     life: list[Any], first_tokens: float, steps: float | None

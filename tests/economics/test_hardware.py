@@ -535,6 +535,31 @@ class TestDeployed:
         assert all_work == pytest.approx(2.5 * (plain + of_plain) / with_drafts)
         assert decoding > all_work > 1
 
+    @pytest.mark.parametrize("prompts", [0.0, 1.0, 10.0, 50.0])
+    def test_break_even_pays_for_the_prompts_of_the_drafter(
+        self, prompts: float
+    ) -> None:
+        """With 50 tokens of a prompt for each generated one, the speedup was 0.98 at
+        the break-even length.
+        """
+        profile = self.profile("m", "8B").with_prompts((prompts, prompts))
+        found = estimate(2.5, 3, 24, profile)
+        even = found.break_even_acceptance_length
+        assert even is not None
+        assert even >= (found.step_cost or math.nan)
+        assert found.break_even_acceptance_ratio == pytest.approx((even - 1) / 3)
+        assert estimate(even, 3, 24, profile).speedup == pytest.approx(1)
+
+    def test_of_prompts_alone_no_length_breaks_even(self) -> None:
+        """The drafter then takes longer for them than a step of the target."""
+        profile = self.profile("m", "8B").with_prompts((1e6, 1e6))
+        found = estimate(2.5, 3, 24, profile)
+        assert found.break_even_acceptance_length is None
+        assert found.break_even_acceptance_ratio is None
+        assert found.speedup == pytest.approx(
+            1 / profile.prompt_times(24).drafting, 1e-3
+        )
+
     @pytest.mark.parametrize(
         ("method", "parameters"),
         [

@@ -11,7 +11,7 @@ import math
 
 from msgspec import Struct
 
-from .cost import Basis, CostProfile
+from .cost import Basis, CostProfile, PromptTimes
 from .statistics import Interval, Z
 
 
@@ -49,7 +49,8 @@ class Estimate(Struct, frozen=True):
             by the sample.
         speedup_high: upper end; drafts never make a step cheaper, so it is at most that
             of the length.
-        break_even_acceptance_length: the mean acceptance length at which speedup is 1.
+        break_even_acceptance_length: the mean acceptance length at which speedup is 1;
+            ``None`` if there is none.
         break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1,
             none could pay.
         step_cost: time of a step with drafts, in plain steps of the same batch.
@@ -141,6 +142,19 @@ def with_prompts(speedup: float, prompt_time: float, drafting: float) -> float:
     return (1 + prompt_time) / (1 / speedup + prompt_time * drafting)
 
 
+def break_even_length(step_cost: float, prompts: PromptTimes) -> float | None:
+    """Return the mean acceptance length at which steps that cost this gain nothing;
+    ``None`` if the drafter takes longer for prompts than a plain step, so that none
+    does.
+
+    A plain step must pay for what the drafter takes for the prompts of its token.
+    """
+    left = 1 - prompts.typical * (prompts.drafting - 1)
+    if left <= 0:
+        return None
+    return step_cost / left
+
+
 def estimate(
     length: float | None,
     drafted: float | None,
@@ -175,6 +189,10 @@ def estimate(
     reach_up = math.hypot(math.log(cost / low_cost), length_reach)
     lowest = of_decoding * math.exp(-reach_down)
     highest = min(of_decoding * math.exp(reach_up), length + Z * length_error)
+    even = break_even_length(cost, prompts)
+    even_ratio = None
+    if even is not None:
+        even_ratio = (even - 1) / drafted
     return Estimate(
         speedup=with_prompts(of_decoding, prompts.typical, prompts.drafting),
         speedup_low=min(
@@ -183,8 +201,8 @@ def estimate(
         speedup_high=max(
             with_prompts(highest, share, prompts.drafting) for share in ends
         ),
-        break_even_acceptance_length=cost,
-        break_even_acceptance_ratio=(cost - 1) / drafted,
+        break_even_acceptance_length=even,
+        break_even_acceptance_ratio=even_ratio,
         step_cost=cost,
         batch_size=batch,
         basis=profile.basis if profile.covers(batch) else Basis.MODELLED,

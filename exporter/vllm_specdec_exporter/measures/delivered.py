@@ -28,6 +28,9 @@ from .history import Delta
 #: Share below which a difference is that of floats: totals of several engines are
 #: computed from their rates.
 _ROUNDING = 1e-9
+#: Steps below which there was none: they are counted in whole, but totals of several
+#: engines come from their rates.
+_NO_STEP = 0.5
 #: Requests for each decode step from which the batch size is uncertain by more than the
 #: cost of a step, which a calibration knows to 5 %: answers of less than 20 steps.
 _SHORT_ANSWERS = 0.05
@@ -78,9 +81,9 @@ def delivered(delta: Delta) -> Delivered | None:
         return Delivered(delta.drafts, counted)
     steps = decoded
     undrafted = 0.0
-    # Tokens without any step contradict each other: the steps are not counted.
-    if delta.decode_steps:
-        steps = min(delta.decode_steps, decoded)
+    counted_steps = _counted_steps(delta)
+    if counted_steps is not None:
+        steps = min(counted_steps, decoded)
         undrafted = max(0.0, steps - delta.drafts)
     drafts = min(delta.drafts, steps)
     tokens = 0.0
@@ -95,6 +98,17 @@ def delivered(delta: Delta) -> Delivered | None:
         cut_off = counted - tokens
         behind_stops = max(0.0, of_last_drafts - cut_off)
     return Delivered(drafts, tokens, undelivered, behind_stops)
+
+
+def _counted_steps(delta: Delta) -> float | None:
+    """Return the steps of each request behind its first token, ``None`` where the
+    engine does not count them.
+
+    None at all contradict the tokens: then they are not counted either.
+    """
+    if delta.decode_steps is None or delta.decode_steps < _NO_STEP:
+        return None
+    return delta.decode_steps
 
 
 def decoded_tokens(delta: Delta) -> float | None:
@@ -129,8 +143,8 @@ def batch_size_high(delta: Delta, gained: Delivered | None) -> float | None:
     decoded = decoded_tokens(delta)
     if delta.batch_size is None or gained is None or not decoded:
         return None
-    steps = delta.decode_steps or decoded - gained.accepted_tokens
-    if not steps:
+    steps = _counted_steps(delta) or decoded - gained.accepted_tokens
+    if steps < _NO_STEP:
         return None
     missing = (delta.first_tokens or 0.0) / steps
     if missing < _SHORT_ANSWERS:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..economics.cost import CostProfile
-from ..economics.speedup import Estimate, estimate
+from ..economics.speedup import Estimate, break_even_length, estimate
 from .delivered import Delivered, batch_size_high
 from .history import Delta
 
@@ -94,7 +94,9 @@ def _estimate_of_tree(
         speedup_low=min(slowest.ends[0], fastest.ends[0]),
         speedup_high=max(slowest.ends[1], fastest.ends[1]),
         step_cost=cost,
-        break_even_acceptance_length=cost,
+        break_even_acceptance_length=break_even_length(
+            cost, profile.prompt_times(chain.batch_size or 1.0)
+        ),
         break_even_acceptance_ratio=None,
     )
 
