@@ -65,6 +65,12 @@ def groups() -> Iterator[Group]:
         (_method(), *speedup.replica_records()),
         s.LONG_INTERVAL,
     )
+    for window in ("30m", "1h"):
+        yield Group(
+            f"vllm-specdec.rates.{window}",
+            (*_rates(window), *_ratios(window)),
+            s.LONG_INTERVAL,
+        )
     # In one group, so that what pages a loss waits for one evaluation of the records,
     # and not for one of each group on the way.
     yield Group(
@@ -76,17 +82,11 @@ def groups() -> Iterator[Group]:
             *speedup.model_records(),
         ),
     )
-    for window in ("30m", "1h"):
-        yield Group(
-            f"vllm-specdec.rates.{window}",
-            (*_rates(window), *_ratios(window)),
-            s.LONG_INTERVAL,
-        )
     yield Group("vllm-specdec.rates.1d", (_length_of_a_day(),), s.LONG_INTERVAL)
-    yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
+    yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group(
-        "vllm-specdec.speedup.drafts", tuple(speedup.drafts_records()), s.LONG_INTERVAL
+        "vllm-specdec.speedup.drafts", (speedup.losing_drafts(),), s.LONG_INTERVAL
     )
     yield Group(
         "vllm-specdec.decisive", tuple(speedup.decisive_records()), s.LONG_INTERVAL

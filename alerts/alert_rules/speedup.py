@@ -231,6 +231,12 @@ def _of_models() -> Iterator[Record]:
     )
     yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {s.ENGINE_SPEEDUP})")
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
+    drafts = "engine:vllm_specdec_drafts:rate5m"
+    yield Record(
+        s.JUDGED_DRAFTS,
+        f"sum by ({s.MODEL}) ({drafts} and {s.ENGINE_SPEEDUP})",
+        why="Drafts of engines with a known speedup: its sample.",
+    )
     judged = f"300 * {s.JUDGED_DRAFTS}"
     every = "model:vllm_specdec_generation_tokens:rate5m"
     yield Record(
@@ -257,24 +263,17 @@ def _with_others(generated: str, judged: str, spent: str) -> str:
     return f"({judged} + {others})\n/ ({spent} + {others})"
 
 
-def drafts_records() -> Iterator[Record]:
-    """Yield the drafts by which the objective weighs, and the sample of a speedup."""
+def losing_drafts() -> Record:
+    """Return the drafts by which the objective weighs."""
     drafts = "engine:vllm_specdec_drafts:rate5m"
-    yield Record(
-        s.JUDGED_DRAFTS,
-        f"sum by ({s.MODEL}) ({drafts} and {s.ENGINE_SPEEDUP})",
-        why=(
-            "Drafts of engines with a known speedup, and those made while speculation "
-            "lost."
-        ),
-    )
-    yield Record(
+    return Record(
         "model:vllm_specdec_losing_drafts:rate5m",
         f"sum by ({s.MODEL}) (\n"
         f"  {drafts}\n"
         f"  * ({s.compare_each(s.ENGINE_SPEEDUP, '< bool', 'harmful_speedup')})\n"
         # For minutes VictoriaMetrics compares with a limit that is gone.
         f") and on ({s.MODEL}) {s.threshold('harmful_speedup')}",
+        why="Drafts made while speculation lost.",
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from alerts import lint
 from alerts.lint.bundle import bare, names, nodes
 from support.programs import find_program
+from support.repository import data_of
 from vllm_specdec_exporter.commands.act.decision import ALERT_ACTIONS
 
 GENERATE = lint.ROOT / "alerts" / "generate.py"
@@ -240,6 +241,20 @@ def test_a_page_on_a_loss_waits_for_one_group_of_records() -> None:
         "method:vllm_specdec_judged_acceptance:ratio_rate5m",
         "method:vllm_specdec_judged_speedup:ratio_rate5m",
     } < set(recorded)
+
+
+def test_records_stand_behind_what_they_read() -> None:
+    """So one reading downwards is enough, and tests that evaluate rarely see all."""
+    groups = data_of("alerts/rules/recording.yml")["groups"]
+    rules = [lint.Rule(body) for group in groups for body in group["rules"]]
+    places = {rule.name: place for place, rule in reversed([*enumerate(rules)])}
+    late = [
+        (rule.name, name)
+        for place, rule in enumerate(rules)
+        for name in sorted(names(rule.tree))
+        if places.get(name, 0) > place
+    ]
+    assert late == []
 
 
 def test_every_threshold_for_alerts_is_used_by_one() -> None:
