@@ -376,9 +376,9 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            "By the exporter's estimate K = {{ $labels.recommended_k }} would have "
-            f"been faster for most engines of {t.WHO['model']} through the last day, "
-            "at nearly every load that it had."
+            "K = {{ $labels.recommended_k }} was advised as faster for most "
+            f"engines of {t.WHO['model']} through the last day, at nearly every load "
+            "that it had."
         ),
         action=(
             "Set num_speculative_tokens to {{ $labels.recommended_k }}, on one replica "
