@@ -609,7 +609,8 @@ def verdict_in_us(world: Seen) -> str:
 
 def cause(world: Seen) -> str:
     """Read what changed the speedup of a model, without the change."""
-    return of_model(LLAMA, "Why")(world).split(" ")[1]
+    _, _, causes = of_model(LLAMA, "Why")(world).partition(": ")
+    return causes.split(" ")[0]
 
 
 def polled(world: Seen) -> str:

@@ -67,7 +67,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         server = enter(simulator_of_readme(folder))
-        ((_, _, _, *flags),) = readme("--spec.config")
+        ((_, _, _, *flags),) = readme("EAGLE3-head")
         settings = (
             f"--vllm.url http://{server} --poll.interval 500ms --poll.timeout 400ms "
             "--window 10s --window 5m --judgement.window 10s"
