@@ -267,7 +267,7 @@ worth: list[Panel] = [
         rows=4,
     ),
     Stat(
-        title="Error budget left (30 d)",
+        title="Loss budget left (30 d)",
         description=(
             "Of the worst model: drafts that may still be made while speculation loses."
         ),

@@ -170,7 +170,7 @@ def test_panels_need_no_label_of_a_cluster(worlds: Worlds) -> None:
         {panel.name for panel in worlds[name].shown.values() if panel.empty}
         for name in ("healthy", "unlabelled")
     )
-    assert unlabelled - healthy == {"overview: Error budget left (30 d)"}
+    assert unlabelled - healthy == {"overview: Loss budget left (30 d)"}
 
 
 @full
@@ -355,7 +355,7 @@ def test_the_money_line_says_won_or_lost(
 def test_a_young_budget_is_no_budget(worlds: Worlds) -> None:
     """One world is a minute old, one 45, one two hours."""
     left = {
-        name: worlds[name].shown["overview: Error budget left (30 d)"].values()
+        name: worlds[name].shown["overview: Loss budget left (30 d)"].values()
         for name in ("first-minute", "unlabelled", "healthy")
     }
     assert left == {"first-minute": {}, "unlabelled": {}, "healthy": {"left": 1}}
