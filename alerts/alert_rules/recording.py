@@ -288,7 +288,7 @@ def _least_accepted() -> Record:
         f"engine:vllm_specdec_{counter}:rate1h"
         for counter in ("accepted_tokens", "drafts")
     )
-    drafted = f"({_growth('draft_tokens', '1h')} / 3600)"
+    drafted = f"({s.plain(_growth('draft_tokens', '1h'))} / 3600)"
     # Of five minutes there is a rate only of an engine that is there now.
     present = "engine:vllm_specdec_drafts:rate5m"
     minimum = s.threshold("comparison_minimum_drafts")
