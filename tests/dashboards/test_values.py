@@ -135,7 +135,9 @@ def test_each_k_is_of_one_model(healthy: World, model: str, k: int) -> None:
     ).rows("model_name", "num_speculative_tokens")
     rows = {int(key): cells for (name, key), cells in table.items() if name == model}
     assert [drafted for drafted, cells in rows.items() if "In use" in cells] == [k]
-    assert sum("Advised" in cells for cells in rows.values()) == 1
+    # No K but this one has run: none "was slower".
+    (advice,) = (cells["Advised"] for cells in rows.values() if "Advised" in cells)
+    assert advice == "advised"
     speedups = {drafted: float(cells["Speedup"]) for drafted, cells in rows.items()}
     assert sorted(speedups) == list(range(1 + max(speedups)))
     assert max(speedups) >= k
