@@ -26,8 +26,8 @@ Document = dict[str, Any]
 
 #: Of the window, in pixels.
 _HEIGHT = 900
-#: How many letters the page shows.
-_WORDS = "document.body.innerText.length"
+#: How many rows of tables the page shows.
+_ROWS = "document.querySelectorAll('[role=row]').length"
 #: How often a page is looked at before its picture is taken, ten times a second.
 _TRIES = 100
 
@@ -154,7 +154,7 @@ async def render(document: Document, page: Page, picture: Path | None = None) ->
     raw = await page.evaluate(f"window.draw({json.dumps(document)})")
     errors = []
     if picture:
-        words = await page.evaluate(_WORDS)
+        rows = await page.evaluate(_ROWS)
         # The browser paints what the window shows: the whole page, then.
         await page.emulate(
             document["width"],
@@ -164,11 +164,11 @@ async def render(document: Document, page: Page, picture: Path | None = None) ->
         await page.evaluate("window.settled()")
         # A busy browser leaves tables empty for a while after a change of the window.
         for _ in range(_TRIES):
-            if await page.evaluate(_WORDS) >= words:
+            if await page.evaluate(_ROWS) >= rows:
                 break
             await asyncio.sleep(0.1)
         else:
-            errors.append("the picture has fewer words than the page had")
+            errors.append("the picture has fewer rows than the page had")
         await page.screenshot(picture)
     names = PanelReport.__dataclass_fields__
     panels = []
