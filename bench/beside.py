@@ -20,8 +20,16 @@ import yaml
 
 from answers import Servers, servers, write_growing
 from page import table
-from processes import HERE, MIB, Running, Usage, exporter, free_port, serving
-from rules import prometheus
+from processes import (
+    HERE,
+    MIB,
+    Running,
+    Usage,
+    exporter,
+    free_port,
+    prometheus,
+    serving,
+)
 from section import Goal, Section
 
 INTERVAL = 5.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -153,3 +154,18 @@ def exporter(*flags: str) -> Iterator[Running]:
     listen = ["--web.listen-address", f"127.0.0.1:{port}"]
     with serving([*command, *listen, *flags], port, "/metrics") as running:
         yield running
+
+
+def prometheus(folder: Path) -> contextlib.AbstractContextManager[Running]:
+    """Run Prometheus with `prometheus.yml` and `data` of a folder."""
+    program = shutil.which("prometheus")
+    assert program, "prometheus is missing: apt-get install prometheus"
+    port = free_port()
+    command = [
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
+    return serving(command, port, "/-/ready")

@@ -9,21 +9,20 @@ processor seconds of Prometheus, not time on the clock.
 
 import itertools
 import json
-import shutil
 import subprocess
 import tempfile
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from processes import Running, Usage, free_port, serving
+from processes import Usage
+from processes import prometheus as _prometheus
 from section import Goal, Section
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -125,7 +124,7 @@ def measure(engines: int, state: str, rules: Path = RULES) -> Cost:
         folder = Path(name)
         _backfill(folder, engines, state)
         _configure(folder, rules)
-        with prometheus(folder) as running:
+        with _prometheus(folder) as running:
             url = running.address
             pid = running.pid
             _wait_for(url, WARM)
@@ -144,21 +143,6 @@ def measure(engines: int, state: str, rules: Path = RULES) -> Cost:
     ]
     assert not bad, bad
     return Cost(each / USUAL, read, written)
-
-
-def prometheus(folder: Path) -> AbstractContextManager[Running]:
-    """Run Prometheus with `prometheus.yml` and `data` of a folder."""
-    program = shutil.which("prometheus")
-    assert program, "prometheus is missing: apt-get install prometheus"
-    port = free_port()
-    command = [
-        program,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=error",
-    ]
-    return serving(command, port, "/-/ready")
 
 
 def _ask(url: str, path: str, **parameters: str) -> Any:
