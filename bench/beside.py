@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def section(seconds: float, counts: tuple[int, ...]) -> Section:
                 program: _watched(running, polled, seconds)
                 for program, running in _runs(folder, polled)
             }
-        sizes = tuple(table(_SIZE_HEAD, _sizes(answers, counts, seconds)))
+        sizes = tuple(table(_SIZE_HEAD, _sizes(folder, answers, counts, seconds)))
     share = used[_EXPORTER].cpu / used[_WITH_RULES].cpu
     lines = (
         (
@@ -237,10 +237,10 @@ _SIZE_HEAD = (
 
 
 def _sizes(
-    answers: Path, counts: tuple[int, ...], seconds: float
+    folder: Path, answers: Path, counts: tuple[int, ...], seconds: float
 ) -> Iterator[tuple[str, ...]]:
     for count in counts:
-        with _polled(answers, count) as (polled, running):
+        with servers(answers, count) as polled, _exporter(folder, polled) as running:
             time.sleep(3 * INTERVAL)
             polled.polled()
             start = Usage.of(running.pid)
@@ -259,21 +259,11 @@ def _sizes(
                 f"{cpu / polls * 1000:.2f} ms",
                 f"{cpu / seconds:.1%}",
                 f"{usage.resident_bytes / MIB:.0f} MiB",
-                f"{_peak_bytes(running.pid) / MIB:.0f} MiB",
+                f"{Usage.of(running.pid).peak_bytes / MIB:.0f} MiB",
                 f"{plain * 1000:.1f} ms",
                 f"{compressed * 1000:.1f} ms",
                 f"{wakeups / seconds:.0f}",
             )
-
-
-@contextmanager
-def _polled(answers: Path, count: int) -> Iterator[tuple[Servers, Running]]:
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-size-") as name,
-        servers(answers, count) as polled,
-        _exporter(Path(name), polled) as running,
-    ):
-        yield polled, running
 
 
 def _scrape_seconds(running: Running, encoding: str, core: float) -> float:
@@ -298,11 +288,6 @@ def _wakeups(pid: int) -> int:
     ]
     name = "\nvoluntary_ctxt_switches:"
     return sum(int(status.partition(name)[2].split()[0]) for status in statuses)
-
-
-def _peak_bytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text("ascii")
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def _raise_descriptor_limit() -> None:

@@ -145,11 +145,11 @@ def quantile(
     A Prometheus that converts classic histograms has them without buckets.
     """
     labels = f"le, {by}" if by else "le"
-    rates = (
+    grown = (
         growth(histogram + "_bucket", select, labels, over=over),
         growth(histogram, select, by, over=over),
     )
-    estimate = " or ".join(f"histogram_quantile({share:g}, {rate})" for rate in rates)
+    estimate = " or ".join(f"histogram_quantile({share:g}, {each})" for each in grown)
     if above:
         return f"({estimate}) > {above:g}"
     return f"({estimate}) >= 0"

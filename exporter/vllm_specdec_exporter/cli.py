@@ -59,7 +59,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return FINE
     if name not in COMMANDS:
         return _fail(PROGRAM, f"unknown command {name!r}; {_hint(name)}")
-    if name == "serve" and argv is None:
+    is_exporter = name == "serve" and argv is None
+    if is_exporter:
         # PID 1 of a container has no default signal actions: SIGTERM during the imports
         # would be lost, and the pod would wait for its whole grace period. SIGHUP,
         # which reloads, would end other processes.
@@ -68,7 +69,7 @@ def _run(argv: Sequence[str] | None) -> int:
     if arguments[:1] == ["--version"]:
         print(_VERSION)
         return FINE
-    if name == "serve" and argv is None:
+    if is_exporter:
         with _no_certificates(), _no_collections():
             module = _module(name)
     else:

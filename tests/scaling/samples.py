@@ -1,7 +1,7 @@
 """Samples of histories of alerts, as servers of several kinds are given them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,14 +20,16 @@ def of_worlds(worlds: Mapping[str, World], start: float, minutes: int) -> Storag
     scraped = Storage(start + 60.0 * np.arange(minutes))
     for cluster, world in worlds.items():
         for series, samples in world.samples().items():
-            rows = np.full(minutes, np.nan)
-            values = [
-                np.nan if sample == MISSING else float(sample)
-                for sample in samples[:minutes]
-            ]
-            rows[: len(values)] = values
-            scraped.series[_key(series, cluster)] = rows
+            scraped.series[_key(series, cluster)] = _rows(samples, minutes)
     return scraped
+
+
+def _rows(samples: Sequence[str], minutes: int) -> Samples:
+    """Return one sample a minute, NaN where there is none."""
+    rows = np.full(minutes, np.nan)
+    values = [np.nan if each == MISSING else float(each) for each in samples[:minutes]]
+    rows[: len(values)] = values
+    return rows
 
 
 def _key(series: str, cluster: str) -> Key:
@@ -45,9 +47,7 @@ def every_quarter(world: World, minutes: int) -> dict[Key, Samples]:
     at = np.arange(0, minutes, 0.25)
     for text, samples in world.samples().items():
         name, _, labels = text.partition("{")
-        rows = np.full(minutes, np.nan)
-        values = [np.nan if one == MISSING else float(one) for one in samples[:minutes]]
-        rows[: len(values)] = values
+        rows = _rows(samples, minutes)
         key = (name, pairs_of(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
         if name.endswith("_total"):
             series[key] = np.interp(at, np.arange(minutes), rows)

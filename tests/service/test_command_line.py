@@ -13,6 +13,7 @@ from compare.sides import written
 from support.commands import Outcome, run, run_here, wrong_refusals
 from support.exporter import running_exporter
 from support.programs import COMMAND
+from vllm_specdec_exporter.commands.demo import SCENARIOS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
@@ -140,6 +141,13 @@ def test_unknown_variables_are_warned_about() -> None:
         f"{PREFIX}POLL_INTERVAL?"
         for name in misspelt
     ]
+
+
+def test_a_wrong_scenario_is_told_all_there_are() -> None:
+    """In quotes or not: Python's versions differ."""
+    told = run_here("demo", "--for", "2s", "--scenario", "nonsense").err
+    choices = told.partition("(choose from ")[2].partition(")")[0]
+    assert choices.replace("'", "").split(", ") == list(SCENARIOS)
 
 
 def test_help() -> None:

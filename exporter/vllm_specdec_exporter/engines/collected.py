@@ -138,15 +138,10 @@ class Slots:
                 f"its labels would take {MAX_PUBLISHED} characters of /metrics or more"
             )
         if len(by_position) > MAX_ALL_POSITIONS:
-            self._drop_positions()
+            self._drop_positions({(key, entry) for key, entry, _ in by_position})
 
-    def _drop_positions(self) -> None:
+    def _drop_positions(self, dropped: Iterable[tuple[EngineKey, Entry]]) -> None:
         kept = [slot for slot in self.of_lines if slot.entry[0] not in BY_POSITION]
-        dropped = {
-            (slot.key, slot.entry)
-            for slot in self.of_lines
-            if slot.entry[0] in BY_POSITION
-        }
         for key, _ in dropped:
             self.defects[key].append(
                 f"more than {MAX_ALL_POSITIONS} positions in one response: "

@@ -25,7 +25,7 @@ from ..config.options import (
     add_flags,
     unknown_variables,
 )
-from ..config.spelling import nearest
+from ..config.spelling import hint, nearest
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import error_text
 from ..listener.web_config import load_web_config
@@ -56,6 +56,8 @@ _EXIT_CODES = (
 #: Prefix of the variables of the command `dashboards`, which may share an environment
 #: with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
+#: Those that the exporter knows.
+_VARIABLES = tuple(option.variable for option in OPTIONS)
 #: The most important flags, first in the help.
 _FIRST = (
     "vllm.url",
@@ -129,9 +131,9 @@ def run(args: argparse.Namespace) -> int:
     if args.config_check:
         exporter = Exporter(load)
         doubts = config.doubts(exporter.config)
-        for name, near in _unknown_variables().items():
-            hint = f"; did you mean {near}?" if near else ""
-            doubts.append(f"unknown environment variable {name}{hint}")
+        for name in _unknown_variables():
+            near = hint(name, _VARIABLES)
+            doubts.append(f"unknown environment variable {name}{near}")
         for doubt in doubts:
             sys.stderr.write(f"warning: {doubt}\n")
         sys.stdout.write("the configuration is valid\n")
@@ -185,18 +187,18 @@ async def _start(
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
-def _unknown_variables() -> dict[str, str]:
-    """Return the variables that mean nothing, and which one was probably meant."""
-    known = [option.variable for option in OPTIONS]
-    return {
-        name: nearest(name, known)
+def _unknown_variables() -> list[str]:
+    """Return the variables that mean nothing."""
+    return [
+        name
         for name in unknown_variables(OPTIONS, os.environ)
         if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES)
-    }
+    ]
 
 
 def _warn_of_unknown_variables() -> None:
-    for name, near in _unknown_variables().items():
+    for name in _unknown_variables():
+        near = nearest(name, _VARIABLES)
         logs.log(
             logging.WARNING,
             "unknown environment variable",
