@@ -105,7 +105,7 @@ class TestBoundaries:
     def test_what_is_not_known_is_not_fair(
         self, known: dict[str, float], level: str | None, unknown: list[str] | None
     ) -> None:
-        """Of trees, drafted tokens and so the ratio are not known: only poor is sure."""
+        """Of trees, drafted tokens and so the ratio are unknown: only poor is sure."""
         quality = judge(replace(Measures("5m", 300, 1000), **known))
 
         assert quality.level == level

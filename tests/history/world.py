@@ -155,7 +155,9 @@ class World:
                 columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
         return grid, shown, grids
 
-    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
+    def past(
+        self, *, leave_out: Sequence[str] = (), shortest_block: float = 0.0
+    ) -> Past:
         """Return the past that is read of it, without Prometheus."""
         grid, shown, grids = self.grids()
         past = Past(
@@ -166,6 +168,7 @@ class World:
                 replica: runs_of(configurations)
                 for replica, configurations in shown.items()
             },
+            shortest_block=shortest_block,
         )
         past.add(
             grid,

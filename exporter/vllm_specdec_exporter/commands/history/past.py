@@ -13,6 +13,8 @@ from statistics import fmean
 
 from msgspec import Struct, field
 
+from ...config.values import format_duration
+from ...economics.equal_load import MINIMUM_BLOCKS
 from ...measures.delivered import delivered
 from ...measures.history import Delta
 from .cells import BlockLength, Cells, TimePerToken
@@ -204,6 +206,26 @@ class Past:
                         if seen:
                             totals[configuration].cells.facts[name][value] += seen
 
+    def _too_short(self, group: str, judged: Configuration) -> Iterator[str]:
+        """Yield which other configurations ran too shortly to be judged."""
+        longest: Counter[Configuration] = Counter()
+        for replica, runs in self._runs.items():
+            if self.groups[replica] == group:
+                longest |= {each: len(indices) for each, indices in runs}
+        step = self.grid.step
+        left_out = _WARMING + _ENDING
+        for configuration, places in longest.items():
+            if configuration == judged or places > left_out:
+                continue
+            text = (
+                f"{configuration.words} ran too shortly: for "
+                f"{format_duration(places * step)} at a time, and "
+                f"{format_duration(left_out * step)} near start and end are left out"
+            )
+            if 0 < MINIMUM_BLOCKS * self._length.shortest <= places * step:
+                text += ", or less with a shorter --block"
+            yield text
+
     def _requests_left_out(self, group: str, configuration: Configuration) -> float:
         """Return the requests near starts and ends, of replicas that decode."""
         return math.fsum(
@@ -256,7 +278,10 @@ class Past:
             changes = tuple(_changes(totals, self._length))
             problem = ""
             if not changes:
-                problem = f"only {totals[0].configuration.words} had traffic"
+                only = totals[0].configuration
+                problem = f"only {only.words} had traffic"
+                for too_short in self._too_short(name, only):
+                    problem += f"; {too_short}"
             load = tuple(
                 (block * self.block, fmean(running))
                 for block, running in sorted(self._loads[name].items())
