@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,21 +118,20 @@ def add_arguments(parser: Parser) -> None:
     )
     # None if not given: --exporter refuses it
     watch = f"How long to watch. Default: {_DEFAULT_DURATION:g}s."
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--for DURATION",
         watch,
         parse=duration(_MIN_DURATION, _MAX_DURATION),
         dest="duration",
     )
-    cli.add_flag(
-        parser,
+    add(
         "--exporter URL",
         "Print what a running exporter shows instead, single requests included. Of "
         "the flags below, --vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
-    cli.add_flag(parser, "--watch", "Look again and again, until Ctrl+C.")
-    cli.add_flag(parser, "--rules", "Show the published rules of thumb one by one.")
+    add("--watch", "Look again and again, until Ctrl+C.")
+    add("--rules", "Show the published rules of thumb one by one.")
     cli.add_output_flags(parser)
     add_flags(parser, [option for option in OPTIONS if option is not cli.URL])
 

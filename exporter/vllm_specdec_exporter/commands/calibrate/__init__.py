@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -66,44 +67,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"usage; {UNREACHABLE} a server cannot be reached."
     )
     parser.add_argument("url", metavar="URL", help="The server with speculation.")
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--plain-url URL",
         "The same model without speculation, on an equal machine. Needed unless the "
         "server has a K schedule that has K=0 and --method is one without a draft "
         "model, such as ngram.",
         "",
     )
-    cli.add_flag(
-        parser,
+    add(
         "--context LIST",
         "Tokens of text before the prompts, 0 for none. Only the first set of prompts "
         "is measured with text before it.",
         "0,2000",
-        parse=cli.values_of(cli.whole_between(0, _MAX_CONTEXT)),
+        cli.values_of(cli.whole_between(0, _MAX_CONTEXT)),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--repeats N",
         "Measurements of each batch size and context.",
         "3",
-        parse=cli.whole_between(_MIN_REPEATS, _MAX_REPEATS),
+        cli.whole_between(_MIN_REPEATS, _MAX_REPEATS),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--temperature T",
         "As in production: drafting costs a little less where more is rejected.",
         "0",
-        parse=number(0.0, 2.0),
+        number(0.0, 2.0),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--method NAME",
         "Speculative method, such as eagle3: the profile is chosen for it.",
         "",
     )
-    cli.add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
-    cli.add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
+    add("--out FILE", "File to write.", "calibrated.yaml")
+    add("--dry-run", "Print what would be sent, and exit.")
     add_traffic_flags(
         parser,
         TrafficDefaults(

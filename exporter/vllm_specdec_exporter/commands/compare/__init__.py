@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -77,46 +78,35 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "side", nargs="?", metavar="SIDE", help="What to compare with it, likewise."
     )
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--for DURATION",
         "How long to watch.",
-        default="30s",
-        parse=duration(1.0, 3600.0),
+        "30s",
+        duration(1.0, 3600.0),
         dest="duration",
     )
-    cli.add_flag(
-        parser, "--model NAME", "Compare this model, where a side has several.", ""
-    )
-    cli.add_flag(
-        parser,
+    add("--model NAME", "Compare this model, where a side has several.", "")
+    add(
         "--claim SPEEDUP",
         "Check a claimed speedup, such as 1.5: of speculation where one side has "
         "none, else of SIDE over REFERENCE.",
     )
     cli.add_output_flags(parser, "the comparison")
-    cli.add_flag(parser, "--html FILE", "Write a report with plots as well.")
-    cli.add_flag(
-        parser,
+    add("--html FILE", "Write a report with plots as well.")
+    add(
         "--prometheus.url URL",
         "Compare two times in this Prometheus instead, as history does. Of the flags "
         "below, --vllm.* go with it, and their environment variables do not.",
     )
-    cli.add_flag(parser, "--a FROM/TO", _RANGE)
-    cli.add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
-    cli.add_flag(
-        parser,
+    add("--a FROM/TO", _RANGE)
+    add("--b FROM/TO", "The time to compare with it, likewise.")
+    add(
         "--match MATCHERS",
         "Only such series of it, in PromQL: 'namespace=\"chat\"'.",
         "",
     )
-    cli.add_flag(
-        parser,
-        "--timeout DURATION",
-        "Deadline of a query of it.",
-        default="1m",
-        parse=duration(1.0),
-    )
+    add("--timeout DURATION", "Deadline of a query of it.", "1m", duration(1.0))
     add_flags(parser, OPTIONS)
 
 

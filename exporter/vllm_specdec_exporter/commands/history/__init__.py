@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags
@@ -54,44 +55,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Prometheus, Thanos, Mimir (with /prometheus) or VictoriaMetrics that has "
         "scraped vLLM.",
     )
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--since TIME",
         "How far back: a duration, or a time such as 2026-11-01T12:00Z.",
         "30d",
     )
-    cli.add_flag(parser, "--model-name NAME", "Only this model.", "")
-    cli.add_flag(
-        parser,
+    add("--model-name NAME", "Only this model.", "")
+    add(
         "--match MATCHERS",
         "Only such series of servers, in PromQL: 'namespace=\"chat\"'.",
         "",
     )
-    cli.add_flag(
-        parser,
+    add(
         "--by",
         "What has configurations of its own.",
         "model",
         choices=("model", "instance"),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--block DURATION",
         "Length of a block of time. Default: up to 1h, by the data.",
         parse=duration(5.0, 86400.0),
     )
-    cli.add_flag(
-        parser, "--out FILE", "Write the newest week without speculation as a baseline."
-    )
-    cli.add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
-    cli.add_flag(parser, "--json", "Print everything as JSON instead.")
-    cli.add_flag(
-        parser,
-        "--timeout DURATION",
-        "Deadline of a query.",
-        default="1m",
-        parse=duration(1.0),
-    )
+    add("--out FILE", "Write the newest week without speculation as a baseline.")
+    add("--plot FILE", "Draw it, as SVG (needs matplotlib).")
+    add("--json", "Print everything as JSON instead.")
+    add("--timeout DURATION", "Deadline of a query.", "1m", duration(1.0))
     add_flags(parser, OPTIONS, variables=False)
 
 

@@ -107,11 +107,11 @@ class ConfigurationTotals(Struct):
             step.running,
             prompt_tokens,
             generated=generated,
+            begun=begun,
             seconds=values.get("tpot_sum", 0.0),
             requests=values.get("tpot_count", 0.0),
             step_seconds=step_seconds,
             tokens=tokens,
-            begun=begun,
             prefill_seconds=values.get("prefill_seconds", 0.0),
         )
         self.cells.prefix_cache_queries += values.get("prefix_cache_queries", 0.0)
@@ -156,10 +156,8 @@ class Past:
             lambda: defaultdict(lambda: array("d"))
         )
         self._decoding: set[Replica] = set()
-        #: Requests near a start or an end, by replica and configuration.
-        self._left_out: dict[Replica, dict[Configuration, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
+        #: Requests near a start or an end.
+        self._left_out: dict[tuple[Replica, Configuration], float] = defaultdict(float)
 
     def add(self, part: TimeGrid, values: Mapping[str, GridValues]) -> None:
         """Add the values at a part of the times: gauges, and increases within the step
@@ -191,17 +189,15 @@ class Past:
         for replica in self._decoding:
             server = tuple(pair for pair in replica if pair[0] != "model_name")
             by_server[server].append(replica)
-        offset = self.grid.index_of(part.start)
         for series, column in values.items():
             facts = [pair for pair in series if pair[0] in CACHE_LABELS]
             server = tuple(pair for pair in series if pair[0] not in CACHE_LABELS)
             for replica in by_server[server]:
                 totals = self._totals[self.groups[replica]]
                 for configuration, indices in self._runs[replica]:
-                    begin = max(0, indices.start + _WARMING - offset)
-                    end = max(begin, indices.stop - _ENDING - offset)
-                    here = column[begin:end]
-                    seen = sum(value > 0 for value in here)
+                    seen = sum(
+                        column[index] > 0 for index in self._settled(indices, part)
+                    )
                     for name, value in facts:
                         if seen:
                             totals[configuration].cells.facts[name][value] += seen
@@ -229,23 +225,28 @@ class Past:
     def _requests_left_out(self, group: str, configuration: Configuration) -> float:
         """Return the requests near starts and ends, of replicas that decode."""
         return math.fsum(
-            by_configuration[configuration]
-            for replica, by_configuration in self._left_out.items()
-            if replica in self._decoding and self.groups[replica] == group
+            self._left_out[replica, configuration]
+            for replica in self._decoding
+            if self.groups[replica] == group
         )
 
     def _count_left_out(self, part: TimeGrid, requests: GridValues) -> None:
         """Count the requests of steps that are too near to a change."""
         offset = self.grid.index_of(part.start)
         for replica, column in requests.items():
-            left_out = self._left_out[replica]
             for configuration, indices in self._runs.get(replica, ()):
-                begin = indices.start + _WARMING
-                end = max(begin, indices.stop - _ENDING)
-                for index in (*indices[:_WARMING], *range(end, indices.stop)):
+                ends = indices[_WARMING:][-_ENDING:]
+                for index in (*indices[:_WARMING], *ends):
                     here = index - offset
                     if 0 <= here < part.number and column[here] > 0:
-                        left_out[configuration] += column[here]
+                        self._left_out[replica, configuration] += column[here]
+
+    def _settled(self, run: range, part: TimeGrid) -> range:
+        """Return the places of a part that lie in a run, and not near its ends."""
+        offset = self.grid.index_of(part.start)
+        begin = run.start + _WARMING - offset
+        end = run.stop - _ENDING - offset
+        return range(max(0, begin), min(part.number, end))
 
     def decoding(
         self, part: TimeGrid, values: Mapping[str, GridValues]
@@ -253,16 +254,13 @@ class Past:
         """Yield what replicas did at the places of a part where they decode and no
         change of them is near.
         """
-        offset = self.grid.index_of(part.start)
         for replica in values["requests_running"]:
             columns = {}
             for name, of_replicas in values.items():
                 if replica in of_replicas:
                     columns[name] = of_replicas[replica]
             for configuration, indices in self._runs.get(replica, ()):
-                begin = max(0, indices.start + _WARMING - offset)
-                end = min(part.number, indices.stop - _ENDING - offset)
-                for index in range(begin, end):
+                for index in self._settled(indices, part):
                     at_place = _values_at(columns, index)
                     if _decodes(at_place):
                         yield DecodingStep(replica, configuration, index, at_place)

@@ -54,15 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--temperature LIST",
         "Sampling temperatures.",
-        default="0,0.4,0.8,1.0",
-        parse=cli.values_of(temperature),
+        "0,0.4,0.8,1.0",
+        cli.values_of(temperature),
         dest="temperatures",
     )
     add(
         "--requests N",
         "Requests per cell.",
-        default=f"{_PLAN.requests}",
-        parse=cli.whole_between(1, 100_000),
+        f"{_PLAN.requests}",
+        cli.whole_between(1, 100_000),
     )
     nucleus = number(math.ulp(0.0), 1.0, "a number above 0, at most 1")
     add("--top-p P", "Default: the server's.", parse=nucleus)
@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--request-timeout DURATION",
         "Time that one answer may take.",
-        default=format_duration(_PLAN.request_timeout),
-        parse=duration(0.1),
+        format_duration(_PLAN.request_timeout),
+        duration(0.1),
     )
 
     add = partial(cli.add_flag, parser.add_argument_group("results"))
