@@ -182,10 +182,10 @@ def reporter(*, quiet: bool) -> Callable[[str], None]:
     return say
 
 
-def print_json(document: object, indent: int = 2) -> None:
+def print_json(document: object) -> None:
     """Print a document as JSON that cannot control a terminal."""
     encoded = msgspec.json.encode(document, enc_hook=encode_message)
-    body = msgspec.json.format(encoded, indent=indent)
+    body = msgspec.json.format(encoded, indent=2)
     print(escape_controls(body.decode()))
 
 

@@ -195,9 +195,7 @@ def decode(body: bytes) -> Baseline:
         document = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"not JSON: {error}") from error
-    stated = None
-    if isinstance(document, dict):
-        stated = document.get("format")
+    stated = document.get("format") if isinstance(document, dict) else None
     if stated != FORMAT:
         raise BaselineError(
             f"its format is {json.dumps(stated)}, and this exporter reads {FORMAT}: "

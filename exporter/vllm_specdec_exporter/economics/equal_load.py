@@ -119,9 +119,7 @@ def uncertainty_of_mean(
     number = min(max_blocks, len(blocks))
     while number > max(1.0, requests.rounds):
         number = math.ceil(number / 2)
-    scatter = None
-    if number >= MIN_BLOCKS:
-        scatter = uncertainty_over_time(blocks, number)
+    scatter = uncertainty_over_time(blocks, number) if number >= MIN_BLOCKS else None
     if scatter is None:
         variance = requests.variance(requests.rounds)
         return Uncertainty(variance, max(1.0, requests.rounds - 1))

@@ -297,9 +297,7 @@ def deployed(
     target = size_in_name(target_model)
     if ratio is None and draft_parameters and target and draft_parameters < target:
         ratio = draft_parameters / target
-    lacking = ""
-    if builtin:
-        lacking = _lacking(costs.hardware, method, target_model)
+    lacking = _lacking(costs.hardware, method, target_model) if builtin else ""
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
@@ -370,9 +368,7 @@ def hardware_profile(
         draft_parameters = size_ratio * (
             target.parameters - target.looked_up_parameters
         )
-    draft: Model | None = None
-    if draft_parameters:
-        draft = from_parameters(draft_parameters)
+    draft = from_parameters(draft_parameters) if draft_parameters else None
     drafter = usual_drafter(method, target, draft)
     if drafter is None:
         return None

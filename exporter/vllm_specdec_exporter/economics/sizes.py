@@ -84,9 +84,7 @@ def parse_parameters(text: str) -> int:
     ValueError for anything else.
     """
     match = _PARAMETERS.fullmatch(text)
-    number = 0.0
-    if match is not None:
-        number = float(match[1]) * _SCALES[match[2].lower()]
+    number = float(match[1]) * _SCALES[match[2].lower()] if match is not None else 0.0
     if not _MIN_PARAMETERS <= number <= _MAX_PARAMETERS:
         raise ValueError(
             "allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from "

@@ -190,9 +190,7 @@ def estimate(
     lowest = of_decoding * math.exp(-reach_down)
     highest = min(of_decoding * math.exp(reach_up), length + Z * length_error)
     even = break_even_length(cost, prompts)
-    even_ratio = None
-    if even is not None:
-        even_ratio = (even - 1) / drafted
+    even_ratio = (even - 1) / drafted if even is not None else None
     return Estimate(
         speedup=with_prompts(of_decoding, prompts.typical, prompts.drafting),
         speedup_low=min(

@@ -33,13 +33,12 @@ from ...economics.calibration import (
 from ...economics.cost import MAX_UNCERTAINTY, Basis, CostProfile
 from ...economics.profiles import BUILTIN, meant_for
 from ...economics.speculative_config import drafts_without_model
-from ...settings.configuration import build_upstream
 from .. import arguments as cli
 from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..measuring import LOOKUPS, NOT_PLAIN, ExporterFile
-from ..sweep import METRICS_TIMEOUT
+from ..sweep import endpoint_of
 from ..sweep.arguments import TrafficDefaults, add_traffic_flags
-from ..sweep.client import Endpoint, Unreachable, without_api
+from ..sweep.client import Endpoint, Unreachable
 from ..sweep.grid import SweepPlan
 from ..sweep.record import ServerIdentity
 from ..sweep.runner import OtherTraffic
@@ -217,11 +216,9 @@ def _urls(args: argparse.Namespace) -> tuple[str, ...]:
 def _servers(args: argparse.Namespace) -> list[Endpoint]:
     """Return the servers; ConfigError if an address or a setting is invalid."""
     values, _ = gather(cli.CONNECTION_OPTIONS, vars(args), os.environ, None)
-    servers = []
-    for url in _urls(args):
-        target = without_api(cli.parsed("URL", url, parse_target))
-        config = build_upstream(
-            values | {"vllm.url": (target,)}, values["poll.timeout"] or METRICS_TIMEOUT
+    return [
+        endpoint_of(
+            cli.parsed("URL", url, parse_target), values, args.api_key_file or ""
         )
-        servers.append(Endpoint(config, args.api_key_file or ""))
-    return servers
+        for url in _urls(args)
+    ]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,13 +27,13 @@ from ...publish import plots
 from .. import arguments as cli
 from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..measuring import ExporterFile
-from .document import HistoryDocument
+from .document import HistoryDocument, ModelHistory
+from .reading import StoredPast
 from .recorded import baseline_of
 from .report import plot
 from .series import PastScope
 from .session import (
     OPTIONS,
-    PastSession,
     read_past,
     show,
 )
@@ -129,14 +130,13 @@ def _scope(args: argparse.Namespace, now: float) -> PastScope:
 async def _read(
     args: argparse.Namespace, scope: PastScope
 ) -> tuple[HistoryDocument, Baseline | None]:
-    async with read_past(args, args.url, scope) as session:
+    async with read_past(args, args.url, scope) as (history, stored):
         if args.out is None:
-            return session.history, None
-        return session.history, await _baseline(session)
+            return history, None
+        return history, await _baseline(history.models, stored)
 
 
-async def _baseline(session: PastSession) -> Baseline:
-    models = session.history.models
+async def _baseline(models: Sequence[ModelHistory], stored: StoredPast) -> Baseline:
     if len(models) > 1:
         names = ", ".join(model.name for model in models)
         raise ConfigError(
@@ -146,5 +146,5 @@ async def _baseline(session: PastSession) -> Baseline:
     # The newest first: it is the closest to the server as it is now.
     for summary in reversed(model.configurations):
         if summary.configuration.num_speculative_tokens == 0:
-            return await baseline_of(session.stored, model.name, summary)
+            return await baseline_of(stored, model.name, summary)
     raise BaselineError("there was no time without speculation")

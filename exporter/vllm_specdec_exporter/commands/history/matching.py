@@ -146,9 +146,7 @@ class Compared(Struct):
         token.
         """
         if measure not in self.known_slopes:
-            conditions = PACE
-            if measure is TimePerToken.OF_PREFILLS:
-                conditions = PREFILL
+            conditions = PREFILL if measure is TimePerToken.OF_PREFILLS else PACE
             loads = _Matching(block=False, prompt=False)
             by_load = []
             for cells in self.cells:
@@ -309,9 +307,7 @@ def _with_prefills(change: Change, sides: _Sides, matching: _Matching) -> Change
     )
     # A machine may speed up steps, which wait for memory, more than prefills, which
     # compute: up to the square of it.
-    power = 2
-    if by_drafts_too:
-        power = 1
+    power = 1 if by_drafts_too else 2
     certain = control.is_above(1) or control.is_below(1)
     if control.is_above(1):
         low /= control.high**power
@@ -479,12 +475,8 @@ def _bins(strata: _Strata, weight: float) -> Iterator[BinSpeedup]:
         by_bin[math.ceil(key.load / LOADS_IN_DOUBLING)].append(key)
     for index, keys in sorted(by_bin.items()):
         new = total(strata.by_cell[key].new_total for key in keys)
-        above = 0.0
-        if index > 0:
-            above = float(LOADS[index - 1])
-        up_to: float | None = None
-        if index < len(LOADS) - 1:
-            up_to = LOADS[index]
+        above = float(LOADS[index - 1]) if index > 0 else 0.0
+        up_to = LOADS[index] if index < len(LOADS) - 1 else None
         yield BinSpeedup(
             above=above,
             up_to=up_to,

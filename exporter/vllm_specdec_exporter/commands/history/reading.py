@@ -46,14 +46,6 @@ _LENGTHS = (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
 _MAX_NAMES = 8
 
 
-class StoredSeries(Struct, frozen=True):
-    """Which series of a scope a server has stored."""
-
-    families: Mapping[SeriesFamily, int]  # with the number of their replicas
-    #: What the replicas have in common with series of the exporter: `common_keys`.
-    keys: frozenset[tuple[str, ...]]
-
-
 class StoredPast(Struct, frozen=True):
     """A past that was read, and the server that has more of it."""
 
@@ -64,8 +56,7 @@ class StoredPast(Struct, frozen=True):
 
 async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     """Return the past of a scope. Raises PrometheusError."""
-    series = await _find_series(prometheus, scope)
-    families = series.families
+    families, keys = await _find_series(prometheus, scope)
     grid, block, shortest = await _find_grid(prometheus, scope, families)
     parts = [
         (family, part)
@@ -79,7 +70,7 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     # Of each part, the counters, K, the running requests and the cache.
     queries_of_part = len(COUNTERS) + 3
     prometheus.expect(len(parts) * queries_of_part + len(parts_of_info))
-    configurations = _Configurations(prometheus, scope, grid, series.keys)
+    configurations = _Configurations(prometheus, scope, grid, keys)
     for part in parts_of_info:
         await configurations.add_deployments(info, part)
     for family, part in parts:
@@ -117,8 +108,12 @@ async def field_values(
     return values
 
 
-async def _find_series(prometheus: Prometheus, scope: PastScope) -> StoredSeries:
-    """Return the families that have series, and their replicas."""
+async def _find_series(
+    prometheus: Prometheus, scope: PastScope
+) -> tuple[dict[SeriesFamily, int], frozenset[tuple[str, ...]]]:
+    """Return the families that have series, with the number of their replicas, and
+    what these have in common with series of the exporter: `common_keys`.
+    """
     gauges: dict[str, SeriesFamily] = {}
     for dialect in READ_DIALECTS:
         for prefix in dialect.prefixes:
@@ -139,8 +134,7 @@ async def _find_series(prometheus: Prometheus, scope: PastScope) -> StoredSeries
             families[replace(family, native=native)] = replicas[gauge]
     if not families:
         raise await _nothing_found(prometheus, scope, gauges)
-    keys = frozenset(chain.from_iterable(map(common_keys, series)))
-    return StoredSeries(families, keys)
+    return families, frozenset(chain.from_iterable(map(common_keys, series)))
 
 
 async def _nothing_found(
@@ -295,10 +289,6 @@ class _Configurations:
 
 def _configuration(k: float, deployment: Configuration | None) -> Configuration:
     deployment = deployment or Configuration(None)
-    depth: int | None = None
-    if 0 <= k <= MAX_POSITIONS:
-        depth = int(k)
-    method = ""
-    if k:
-        method = deployment.method
+    depth = int(k) if 0 <= k <= MAX_POSITIONS else None
+    method = deployment.method if k else ""
     return Configuration(depth, method, deployment.version)

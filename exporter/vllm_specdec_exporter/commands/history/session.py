@@ -11,8 +11,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from msgspec import Struct
-
 from ... import __version__
 from ...config.options import ConfigError, gather
 from ...config.values import parse_target
@@ -31,18 +29,12 @@ OPTIONS = tuple(
 )
 
 
-class PastSession(Struct, frozen=True):
-    """A history that was read, and what it is of."""
-
-    history: HistoryDocument
-    stored: StoredPast
-
-
 @asynccontextmanager
 async def read_past(
     args: argparse.Namespace, url: str, scope: PastScope
-) -> AsyncIterator[PastSession]:
-    """Read the history at an address; `args` has the flags for the connection.
+) -> AsyncIterator[tuple[HistoryDocument, StoredPast]]:
+    """Read the history at an address, and yield it with what it is of; `args` has the
+    flags for the connection.
 
     Raises:
         PrometheusError: it cannot be read, or has nothing.
@@ -65,7 +57,7 @@ async def read_past(
             models=models,
             warnings=tuple(prometheus.warnings),
         )
-        yield PastSession(history, stored)
+        yield history, stored
     finally:
         await prometheus.close()
         cli.show_progress("\r\033[K", end="")
@@ -124,8 +116,8 @@ def compare_ranges(args: argparse.Namespace) -> int:
 
 
 async def _read_and_show(args: argparse.Namespace, scope: PastScope) -> int:
-    async with read_past(args, args.prometheus_url, scope) as session:
-        history = session.history
+    async with read_past(args, args.prometheus_url, scope) as (history, _):
+        pass
     return show(history, as_json=args.json)
 
 

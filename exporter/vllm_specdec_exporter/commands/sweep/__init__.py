@@ -7,13 +7,15 @@ import asyncio
 import math
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import fields
 
 from ...config.options import ConfigError, add_flags
-from ...config.values import duration, format_duration, number
+from ...config.values import Target, duration, format_duration, number
 from ...publish import plots
 from ...settings import configuration as config
 from .. import arguments as cli
@@ -25,7 +27,7 @@ from .client import Endpoint, Unreachable, without_api
 from .grid import SweepPlan, load_prompts
 from .runner import OtherTraffic, run_sweep
 
-METRICS_TIMEOUT = 10.0  # seconds, unless it is given
+_METRICS_TIMEOUT = 10.0  # seconds, unless it is given
 #: The defaults of the flags.
 _PLAN = SweepPlan(prompts=())
 _PAGE = "report.html"
@@ -101,9 +103,21 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
     invalid.
     """
     values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "sweep measures")
-    values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
-    timeout = values["poll.timeout"] or METRICS_TIMEOUT
-    return Endpoint(config.build_upstream(values, timeout), args.api_key_file or "")
+    (target,) = values["vllm.url"]
+    return endpoint_of(target, values, args.api_key_file or "")
+
+
+def endpoint_of(
+    target: Target, values: Mapping[str, Any], api_key_file: str
+) -> Endpoint:
+    """Return the server at an address, by the values of the options for connections;
+    ConfigError if one is invalid.
+    """
+    upstream = config.build_upstream(
+        {**values, "vllm.url": (without_api(target),)},
+        values["poll.timeout"] or _METRICS_TIMEOUT,
+    )
+    return Endpoint(upstream, api_key_file)
 
 
 def run(args: argparse.Namespace) -> int:
