@@ -129,6 +129,20 @@ def test_what_ran_too_shortly_had_traffic_all_the_same(
     assert past.problem == problem
 
 
+def test_one_that_ran_too_shortly_beside_others_is_named() -> None:
+    """A K that was taken back at once is no reason to say nothing of it."""
+    day = 1.0
+    lives = [
+        Life("r0:8000", 0, day, 0),
+        Life("r0:8000", day, 2 * day, 5),
+        Life("r0:8000", 2 * day, 2 * day + 10 / 1440, 3),
+    ]
+    past = history(World(lives))
+    assert [change.new for change in past.comparisons] == [1]
+    assert past.problem == _TOO_SHORTLY.format("10m").partition("; ")[2]
+    assert "K=3 ran too shortly: for 10m" in words_of(past)
+
+
 def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> (
     None
 ):

@@ -11,8 +11,6 @@
 * `session`: what it shares with `compare`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import time

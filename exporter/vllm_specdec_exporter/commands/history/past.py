@@ -6,7 +6,7 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import fmean
@@ -202,8 +202,10 @@ class Past:
                         if seen:
                             totals[configuration].cells.facts[name][value] += seen
 
-    def _too_short(self, group: str, judged: Configuration) -> Iterator[str]:
-        """Yield which other configurations ran too shortly to be judged."""
+    def _too_short(
+        self, group: str, judged: Collection[Configuration]
+    ) -> Iterator[str]:
+        """Yield which configurations beside the judged ones ran too shortly."""
         longest: Counter[Configuration] = Counter()
         for replica, runs in self._runs.items():
             if self.groups[replica] == group:
@@ -211,7 +213,7 @@ class Past:
         step = self.grid.step
         left_out = _WARMING + _ENDING
         for configuration, places in longest.items():
-            if configuration == judged or places > left_out:
+            if configuration in judged or places > left_out:
                 continue
             text = (
                 f"{configuration.words} ran too shortly: for "
@@ -274,12 +276,10 @@ class Past:
             # Chosen times by name, configurations by their first time.
             totals.sort(key=lambda each: (each.configuration.name, each.indices[0]))
             changes = tuple(_changes(totals, self._length))
-            problem = ""
+            judged = [each.configuration for each in totals]
+            problems = list(self._too_short(name, judged))
             if not changes:
-                only = totals[0].configuration
-                problem = f"only {only.words} had traffic"
-                for too_short in self._too_short(name, only):
-                    problem += f"; {too_short}"
+                problems.insert(0, f"only {judged[0].words} had traffic")
             load = tuple(
                 (block * self.block, fmean(running))
                 for block, running in sorted(self._loads[name].items())
@@ -293,7 +293,9 @@ class Past:
                 )
                 for each in totals
             )
-            yield ModelHistory(name, summaries, changes, load, problem=problem)
+            yield ModelHistory(
+                name, summaries, changes, load, problem="; ".join(problems)
+            )
 
 
 def _values_at(columns: Mapping[str, Sequence[float]], index: int) -> dict[str, float]:

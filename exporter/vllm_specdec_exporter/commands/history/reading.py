@@ -3,8 +3,6 @@
 Queries are of limited size.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections import Counter

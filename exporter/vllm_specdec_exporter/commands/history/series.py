@@ -2,8 +2,6 @@
 in a Prometheus. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

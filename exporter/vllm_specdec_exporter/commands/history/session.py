@@ -2,8 +2,6 @@
 `compare --prometheus.url`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys
