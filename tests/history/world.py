@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_specdec_exporter.commands.history.cells import BlockLength
 from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
     Replica,
@@ -162,13 +163,12 @@ class World:
         grid, shown, grids = self.grids()
         past = Past(
             grid,
-            BLOCK,
+            BlockLength(BLOCK, shortest_block),
             lambda _: MODEL,
             {
                 replica: runs_of(configurations)
                 for replica, configurations in shown.items()
             },
-            shortest_block=shortest_block,
         )
         past.add(
             grid,

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...economics.baseline import LOADS
-from ...economics.equal_load import Finished
+from ...economics.equal_load import Finished, prefix_cache_share
 
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19
 #: % at most.
@@ -116,9 +116,7 @@ class Cells:
         """Share of the prompt tokens that the prefix cache had, 0 to 1; ``None`` if
         none was looked up.
         """
-        if not self.prefix_cache_queries:
-            return None
-        return min(1.0, self.prefix_cache_hits / self.prefix_cache_queries)
+        return prefix_cache_share(self.prefix_cache_hits, self.prefix_cache_queries)
 
     @property
     def know_prompts(self) -> bool:

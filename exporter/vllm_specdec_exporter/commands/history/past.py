@@ -127,25 +127,20 @@ class Past:
     def __init__(
         self,
         grid: TimeGrid,
-        block: float,
+        block: BlockLength,
         group: Callable[[Replica], str],
         runs: Mapping[Replica, Runs],
-        *,
-        shortest_block: float = 0.0,
     ) -> None:
         """Begin with nothing.
 
         Args:
             grid: all times.
-            block: seconds of a block of time.
+            block: how long a block of time is.
             group: returns the name of what a replica belongs to.
             runs: of each replica.
-            shortest_block: seconds of the shortest block that may be chosen; 0 if none
-                may.
         """
         self.grid = grid
         self.block = block
-        self._length = BlockLength(block, shortest_block)
         self._runs = runs
         # what each replica belongs to
         self.groups = {replica: group(replica) for replica in runs}
@@ -176,7 +171,7 @@ class Past:
                             configuration, Cells(drafting=drafting)
                         )
                     totals[configuration].runs.append(indices)
-            block = math.floor(part.at(step.index - 0.5) / self.block)
+            block = math.floor(part.at(step.index - 0.5) / self.block.seconds)
             totals[step.configuration].add(block, step)
             self._loads[group][block].append(step.running)
 
@@ -220,7 +215,7 @@ class Past:
                 f"{format_duration(places * step)} at a time, and "
                 f"{format_duration(left_out * step)} near start and end are left out"
             )
-            if 0 < MINIMUM_BLOCKS * self._length.shortest <= places * step:
+            if 0 < MINIMUM_BLOCKS * self.block.shortest <= places * step:
                 text += ", or less with a shorter --block"
             yield text
 
@@ -275,13 +270,13 @@ class Past:
                 continue
             # Chosen times by name, configurations by their first time.
             totals.sort(key=lambda each: (each.configuration.name, each.indices[0]))
-            changes = tuple(_changes(totals, self._length))
+            changes = tuple(_changes(totals, self.block))
             judged = [each.configuration for each in totals]
             problems = list(self._too_short(name, judged))
             if not changes:
                 problems.insert(0, f"only {judged[0].words} had traffic")
             load = tuple(
-                (block * self.block, fmean(running))
+                (block * self.block.seconds, fmean(running))
                 for block, running in sorted(self._loads[name].items())
             )
             summaries = tuple(
@@ -289,7 +284,7 @@ class Past:
                     each,
                     self.grid,
                     left_out=self._requests_left_out(name, each.configuration),
-                    periods=_periods(each, totals, self.block / self.grid.step),
+                    periods=_periods(each, totals, self.block.seconds / self.grid.step),
                 )
                 for each in totals
             )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ...engines.dialect import MAX_POSITIONS
 from ...engines.tables import listed
+from .cells import BlockLength
 from .configuration import Configuration, Replica, Runs, runs_of
 from .past import GridValues, Past, TimeGrid
 from .series import (
@@ -55,7 +56,7 @@ class StoredPast(Struct, frozen=True):
 async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     """Return the past of a scope. Raises PrometheusError."""
     families, keys = await _find_series(prometheus, scope)
-    grid, block, shortest = await _find_grid(prometheus, scope, families)
+    grid, block = await _find_grid(prometheus, scope, families)
     parts = [
         (family, part)
         for family, replicas in families.items()
@@ -73,13 +74,7 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
         await configurations.add_deployments(info, part)
     for family, part in parts:
         await configurations.add_replicas(family, part)
-    past = Past(
-        grid,
-        block,
-        scope.group,
-        configurations.runs(),
-        shortest_block=shortest,
-    )
+    past = Past(grid, block, scope.group, configurations.runs())
     for family, part in parts:
         past.add(part, await field_values(prometheus, family, part, COUNTERS))
         if family.cache():
@@ -160,10 +155,8 @@ async def _nothing_found(
 
 async def _find_grid(
     prometheus: Prometheus, scope: PastScope, families: Iterable[SeriesFamily]
-) -> tuple[TimeGrid, float, float]:
-    """Return the times to read, where there are data, and the seconds of a block, and
-    of the shortest one that may be chosen; 0 where none may.
-    """
+) -> tuple[TimeGrid, BlockLength]:
+    """Return the times to read, where there are data, and how long blocks are."""
     first, last, interval = await _extent(prometheus, scope, families)
     block = scope.block
     for length in _LENGTHS:
@@ -176,11 +169,9 @@ async def _find_grid(
     number = max(1, math.floor((last - start) / step) + 1)
     # Blocks consist of whole steps.
     steps_in_block = max(1, round(block / step))
-    shortest = max(_LENGTHS[-1], least_step)
-    if scope.ranges is not None:
-        shortest = 0.0
+    shortest = 0.0 if scope.ranges else max(_LENGTHS[-1], least_step)
     grid = TimeGrid(float(start), float(step), number)
-    return grid, float(step * steps_in_block), shortest
+    return grid, BlockLength(float(step * steps_in_block), shortest)
 
 
 async def _extent(

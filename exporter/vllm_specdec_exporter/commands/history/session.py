@@ -51,7 +51,7 @@ async def read_past(
             version=__version__,
             since_seconds=scope.since,
             until_seconds=scope.until,
-            block_seconds=stored.past.block,
+            block_seconds=stored.past.block.seconds,
             models=models,
             warnings=tuple(prometheus.warnings),
         )
