@@ -225,7 +225,6 @@ def _matched(
     """
     if not matching.prompt and not sides.know_prompts:
         return None
-    strata = _Strata.of(sides, measure, matching)
     matched_by = ["running requests"]
     corrected_for = []
     if sides.new.know_prompts and matching.prompt:
@@ -236,10 +235,26 @@ def _matched(
         matched_by.append("block of time")
     else:
         corrected_for.append("drift")
-    return replace(
-        _judged(change, strata, sides, measure),
+    strata = _Strata.of(sides, measure, matching)
+    compared = strata.by_cell.values()
+    _, weight = sides.new.seconds_and_weight(measure)
+    change = replace(
+        change,
         matched_by=tuple(matched_by),
         corrected_for=tuple(corrected_for),
+        coverage=math.fsum(each.new_total.weight for each in compared) / weight,
+        blocks=len(set().union(*(each.new for each in compared))),
+        blocks_before=len(set().union(*(each.old for each in compared))),
+    )
+    if not compared:
+        return change
+    speedup = strata.speedup()
+    return replace(
+        change,
+        speedup=speedup,
+        effect=_effect(speedup),
+        bins=tuple(_bins(strata, weight)),
+        uncompared=_uncompared(strata, sides.new, measure),
     )
 
 
@@ -411,36 +426,6 @@ def _effect(speedup: Interval) -> str:
     if speedup.is_below(1):
         return "worse"
     return "no certain difference"
-
-
-def _judged(
-    change: Change, strata: _Strata, sides: _Sides, measure: TimePerToken
-) -> Change:
-    """Return the change with its speedup."""
-    _, weight = sides.new.seconds_and_weight(measure)
-    compared = 0.0
-    new_blocks: set[int] = set()
-    old_blocks: set[int] = set()
-    for stratum in strata.by_cell.values():
-        compared += stratum.new_total.weight
-        new_blocks.update(stratum.new)
-        old_blocks.update(stratum.old)
-    change = replace(
-        change,
-        coverage=compared / weight,
-        blocks=len(new_blocks),
-        blocks_before=len(old_blocks),
-    )
-    if not strata.by_cell:
-        return change
-    speedup = strata.speedup()
-    return replace(
-        change,
-        speedup=speedup,
-        effect=_effect(speedup),
-        bins=tuple(_bins(strata, weight)),
-        uncompared=_uncompared(strata, sides.new, measure),
-    )
 
 
 def _uncompared(
