@@ -12,7 +12,6 @@ server's counters.
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, add_flags
 from ...config.values import number, parse_target
 from ...economics.calibration import (
     CalibrationError,
@@ -215,7 +214,7 @@ def _urls(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _servers(args: argparse.Namespace) -> list[Endpoint]:
     """Return the servers; ConfigError if an address or a setting is invalid."""
-    values, _ = gather(cli.CONNECTION_OPTIONS, vars(args), os.environ, None)
+    values = cli.option_values(cli.CONNECTION_OPTIONS, vars(args))
     return [
         endpoint_of(
             cli.parsed("URL", url, parse_target), values, args.api_key_file or ""

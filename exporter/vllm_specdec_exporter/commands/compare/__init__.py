@@ -7,14 +7,12 @@ running exporter, or from `watch`.
 import argparse
 import asyncio
 import math
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from ...config.options import ConfigError, Parser, add_flags, gather
+from ...config.options import ConfigError, Parser, add_flags
 from ...config.values import duration, format_duration, number
 from ...observe.result import ExporterResult
 from ...publish import plots
@@ -142,11 +140,8 @@ def run(args: argparse.Namespace) -> int:
     comparison = compare(reference, side, claim)
     if args.html:
         cli.write_file("--html", Path(args.html), render_page(comparison).encode())
-    if args.json:
-        cli.print_json(comparison)
-    else:
-        print(render(comparison, colour=cli.wants_color(args)))
-    sys.stdout.flush()
+    colour = cli.wants_color(args)
+    cli.show(args, comparison, lambda: render(comparison, colour=colour))
     if comparison.speed.outcome is SpeedComparison.UNKNOWN:
         return PROBLEM
     return FINE
@@ -157,9 +152,7 @@ def _results(
 ) -> _Results:
     """Return the results of all sources; errors come before a long observation."""
     servers = list(filter(attrgetter("target"), sources))
-    values, _ = gather(OPTIONS, vars(args), os.environ, None)
-    # Options of `serve` that do not exist here have their defaults.
-    values = dict.fromkeys(option.name for option in ALL_OPTIONS) | values
+    values = cli.option_values(OPTIONS, vars(args))
     values["vllm.url"] = tuple(map(attrgetter("target"), servers))
     settings = observation_settings(values, duration)
     results = {

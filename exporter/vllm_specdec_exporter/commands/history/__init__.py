@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         next_step = file.next_step
     if args.plot is not None:
         cli.write_file("--plot", Path(args.plot), plot(history.models).encode())
-    return show(history, as_json=args.json, next_step=next_step)
+    return show(args, history, next_step)
 
 
 def _scope(args: argparse.Namespace, now: float) -> PastScope:

@@ -4,7 +4,6 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -72,16 +71,11 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     return Prometheus(target, upstream)
 
 
-def show(history: HistoryDocument, *, as_json: bool, next_step: str = "") -> int:
+def show(args: argparse.Namespace, history: HistoryDocument, next_step: str) -> int:
     """Print a history and return the exit code; `next_step` is what to do with the
-    written baseline.
+    written baseline, empty without one.
     """
-    if as_json:
-        cli.print_json(history)
-    else:
-        print(render(history, next_step))
-    # A reader that is gone, as in a pipe to `head`, shows here, not at the exit.
-    sys.stdout.flush()
+    cli.show(args, history, lambda: render(history, next_step))
     for model in history.models:
         if any(change.speedup for change in model.comparisons):
             return FINE
@@ -116,7 +110,7 @@ def compare_ranges(args: argparse.Namespace) -> int:
 async def _read_and_show(args: argparse.Namespace, scope: PastScope) -> int:
     async with read_past(args, args.prometheus_url, scope) as (history, _):
         pass
-    return show(history, as_json=args.json)
+    return show(args, history, "")
 
 
 def _parse_range(text: str, now: float) -> tuple[float, float]:

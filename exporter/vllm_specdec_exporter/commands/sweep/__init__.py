@@ -143,11 +143,7 @@ def run(args: argparse.Namespace) -> int:
         page = report.render_page(record).encode("utf-8", "replace")
         cli.write_file("--out", directory / _PAGE, page)
         files += f", {_PAGE}"
-    if args.json:
-        cli.print_json(report.document(record))
-    else:
-        print(report.render(record))
-    sys.stdout.flush()
+    cli.show(args, report.document(record), lambda: report.render(record))
     if outcome.stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
         print(f"stopped: {outcome.stopped}; {kept}", file=sys.stderr)
