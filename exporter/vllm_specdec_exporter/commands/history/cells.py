@@ -81,7 +81,11 @@ class Cells:
         *,
         generated: float,
         begun: float = 0.0,
-        **times: float,
+        seconds: float = 0.0,
+        requests: float = 0.0,
+        step_seconds: float = 0.0,
+        tokens: float = 0.0,
+        prefill_seconds: float = 0.0,
     ) -> None:
         """Add what finished in a block at a load; the prompt length is NaN if it is not
         known.
@@ -92,21 +96,32 @@ class Cells:
             prompt_tokens: mean tokens of a prompt.
             generated: tokens that were generated.
             begun: requests that began.
-            times: sums that `TimePerToken` names; what prefills are summed over follows
-                from the prompts.
+            seconds: sum of the times per output token of `requests`.
+            requests: requests that finished.
+            step_seconds: sum of the times of steps that generated `tokens`.
+            tokens: tokens of these steps.
+            prefill_seconds: sum of the times of the prefills of what began.
         """
         load = 0
         if running > 1:
             load = min(_MAX_LOAD, math.ceil(LOADS_IN_DOUBLING * math.log2(running)))
         prompt = 0
-        sums = {"generated": generated, "begun": begun, **times}
-        sums["log_load"] = generated * math.log(max(1.0, running))
+        sums = {
+            "generated": generated,
+            "log_load": generated * math.log(max(1.0, running)),
+            "begun": begun,
+            "seconds": seconds,
+            "requests": requests,
+            "step_seconds": step_seconds,
+            "tokens": tokens,
+        }
         if prompt_tokens >= 0:
             length = max(1.0, prompt_tokens)
             prompt = 1 + round(_PROMPTS_IN_DOUBLING * math.log2(length))
             sums["prompt_tokens"] = begun * prompt_tokens
-            if times.get("prefill_seconds"):
-                sums["prefilled"] = sums["prompt_tokens"]
+        if prefill_seconds > 0 and prompt_tokens > 0:
+            sums["prefill_seconds"] = prefill_seconds
+            sums["prefilled"] = sums["prompt_tokens"]
         cell = self._cells[CellKey(block, load, prompt)]
         for name, value in sums.items():
             cell[name] += value
