@@ -27,8 +27,6 @@ from .side import Side, SideError, side_of
 from .sources import ResultSource, parse_sources, read_file, watch
 from .verdict import SpeedComparison
 
-__all__ = ["compare", "render", "side_of", "watch"]
-
 #: The options of `serve` with the same meaning here, for every side. The servers are
 #: positional arguments.
 _COSTS = ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
