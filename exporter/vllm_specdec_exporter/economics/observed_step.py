@@ -6,8 +6,8 @@ plain step comes from the model of the hardware: one modelled number instead of 
 
 What the model lacks lengthens both steps, so a part of it corrects the plain one
 (`SHARED_ERROR`): the more a step contradicts its model, the less is known of the other.
-A step that is shorter than any plain one by the model shows another hardware: then
-nothing is known of the cost. Prompts that are computed in the same steps are taken out
+A step that is shorter than any plain one by the model shows another hardware: then the
+cost is unknown. Prompts that are computed in the same steps are taken out
 of the observed time here, and make the speedup smaller in `economics.speedup`.
 """
 
