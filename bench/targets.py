@@ -150,9 +150,10 @@ def _many(
         (
             f"One exporter before {TARGETS} servers, each with the real answer of one "
             f"engine (55 kB). The interval is {INTERVAL:.0f} s; each row is "
-            f"{seconds:.0f} s. Neighbours are polled together, up to eight. It takes {usage.resident_bytes / MIB:.1f} MiB and "
-            f"{usage.descriptors} descriptors. A scrape of {scrape['size'] / 1e6:.2f} "
-            f"MB takes {scrape['median'] * 1000:.0f} ms at the median. A poll takes "
+            f"{seconds:.0f} s. Neighbours are polled together, up to eight. It takes "
+            f"{usage.resident_bytes / MIB:.1f} MiB and {usage.descriptors} "
+            f"descriptors. A scrape of {scrape['size'] / 1e6:.2f} MB takes "
+            f"{scrape['median'] * 1000:.0f} ms at the median. A poll takes "
             f"{each * 1000:.2f} ms of processor time, with a single server "
             f"{single_seconds * 1000:.2f} ms; prometheus_client takes "
             f"{parse * 1000:.2f} ms to parse the answer."
