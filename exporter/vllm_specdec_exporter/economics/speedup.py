@@ -89,14 +89,15 @@ class Estimate(Struct, frozen=True):
         What a step without drafts costs beyond a plain one is known as badly as that of
         one with drafts.
         """
-        if self.interval is None:
+        interval = self.interval
+        if interval is None:
             return None
         cost = self.step_cost or 1.0
         speedups = []
-        for end in (self.interval.value, *self.interval.ends):
+        for end in (interval.value, *interval.ends):
             error = 1.0
             if end and cost > 1:
-                cost_at_end = cost * self.interval.value / end
+                cost_at_end = cost * interval.value / end
                 error = max(0.0, (cost_at_end - 1) / (cost - 1))
             undrafted = 1 + (self.undrafted_cost - 1) * error
             speedups.append(speedup_of_all_tokens(end, covered, undrafted))

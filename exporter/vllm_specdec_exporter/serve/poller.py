@@ -226,7 +226,7 @@ class Poller:
         reading = await self._facts.add_to(
             reading, left, with_info=self.settings.server_info
         )
-        self._keep(reading)
+        self._claim_memory(reading)
         self._served.note(
             self.name, (engine.key.model_name for engine in reading.engines)
         )
@@ -246,8 +246,10 @@ class Poller:
             self._states, results = judge()
         return results
 
-    def _keep(self, reading: Reading) -> None:
-        """Raise PollError if there is no memory for the samples of its engines."""
+    def _claim_memory(self, reading: Reading) -> None:
+        """Claim the memory that full windows of the reading's engines take; PollError
+        if there is not so much.
+        """
         samples = 1 + self.settings.kept_seconds / self._interval
         size = kept_bytes(reading, samples)
         if not self._memory.keep(self.name, size):
