@@ -43,9 +43,12 @@ CLOSED = (
     "the connection was closed before a response came; a server with TLS does so to "
     "http://"
 )
-#: Seconds after its end at which a deadline is noticed by a process that was blocked:
-#: it does not know whether the server answered in time.
-_LATE_SECONDS = 1.0
+#: Parts of a deadline at whose ends the loop sees how late it is itself.
+_PARTS = 10
+#: Share of a wait for which the loop was late, from which nothing is known of the
+#: server: on a busy machine a loop is late for a tenth.
+_LATE_SHARE = 1 / 3
+_BLOCKED = "the exporter was blocked while it waited for a response"
 #: Longest wait for the body of a refusal, in seconds, which may name the cause.
 _REFUSAL_SECONDS = 0.5
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
@@ -81,21 +84,41 @@ class PollError(Exception):
 class _Deadline:
     """Raises TimeoutError after some seconds, but first reads what has arrived by then.
 
-    A process without enough processor time must not call its server slow.
+    A process without enough processor time must not call its server slow: it does not
+    know whether the server answered in time, or got the request in time.
     """
 
     def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
-        self._timer: asyncio.Handle = self._loop.call_later(
-            seconds, self._expire, _LAST_TURNS
-        )
+        self._part = seconds / _PARTS
+        self._begin = self._loop.time()
+        self._end = self._begin + seconds
+        self._late = 0.0
+        self._timer: asyncio.Handle
+        self._await(self._begin + self._part)
+
+    def _await(self, due: float) -> None:
+        self._timer = self._loop.call_at(due, self._notice, due)
+
+    def _notice(self, due: float) -> None:
+        time_now = self._loop.time()
+        self._late += time_now - due
+        if time_now < self._end:
+            self._await(min(time_now + self._part, self._end))
+        else:
+            self._expire(_LAST_TURNS)
 
     def _expire(self, turns: int) -> None:
         if turns:
             self._timer = self._loop.call_soon(self._expire, turns - 1)
         else:
             self._timeout.reschedule(self._loop.time())
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the loop was late for much of the time until now."""
+        return self._late > _LATE_SHARE * (self._loop.time() - self._begin)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
@@ -261,19 +284,22 @@ class Upstream:
     ) -> UpstreamResponse:
         keeps_connection = False
         self._waits_for_memory = False
-        began = time.monotonic()
+        deadline = _Deadline(seconds)
         try:
-            async with _Deadline(seconds):
+            async with deadline:
                 response = await self._exchange(
                     url, accept, limit, any_status=any_status
                 )
             keeps_connection = self._keeps_connection()
             return response
+        except PollError as error:
+            # Not of a file that the exporter had no time to read.
+            if deadline.is_blind and isinstance(error.__cause__, TimeoutError):
+                raise PollError("stale", _BLOCKED) from error
+            raise
         except TimeoutError as error:
-            if time.monotonic() - began > seconds + _LATE_SECONDS:
-                raise PollError(
-                    "stale", "the exporter was blocked while it waited for a response"
-                ) from error
+            if deadline.is_blind:
+                raise PollError("stale", _BLOCKED) from error
             if self._waits_for_memory:
                 raise PollError(
                     "stale", "the exporter waited for memory to read the response"
