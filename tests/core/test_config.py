@@ -48,7 +48,7 @@ def refused(**values: Any) -> str:
 
 def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> None:
     """Windows of 30 seconds and 5 minutes, the longest judged, half a poll interval of
-    slack.
+    slack; no tap, no pushes, and no web configuration.
     """
     config = load({}, {})
 
@@ -76,6 +76,8 @@ def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> No
         Thresholds(),
         Speculation(),
     )
+    assert config.tap is None
+    assert config.push_token_file == config.web_config_file == ""
     # of every setting, what may be shown
     assert list(config.shown) == [option.key for option in OPTIONS]
 

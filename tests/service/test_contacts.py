@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.commands import run
+from support.commands import run, started
 from support.exporter import running_exporter
 from support.faulty_server import Behaviour, FaultyServer, capture, status
 from support.faulty_server import answer as answered
-from support.programs import eventually
+from support.ports import free_port
+from support.programs import answers, eventually
 
 #: Run by Python as it starts: every connection, every datagram, every name that is
 #: looked up, every process, every file that is opened to be written or removed, and the
@@ -168,3 +169,18 @@ def test_a_command_that_contacts_nobody(
     outcome = run(*words.split(), **environment)
     assert outcome.out or outcome.err
     assert witnessed(file) == {}
+
+
+@pytest.mark.parametrize("words", ["act", "simulate"])
+def test_a_server_that_contacts_nobody(
+    witness: tuple[Path, dict[str, str]], words: str
+) -> None:
+    file, environment = witness
+    address = f"127.0.0.1:{free_port()}"
+    listening = f"--web.listen-address={address}"
+    with started(words, listening, **environment) as process:
+        ready = "/-/ready" if words == "act" else "/metrics"
+        eventually(lambda: answers(f"http://{address}{ready}"))
+        process.terminate()
+        process.communicate(timeout=20)
+    assert not witnessed(file).keys() - {"open"}
