@@ -536,7 +536,7 @@ def test_a_connection_that_is_lost_already_is_reset_without_an_error() -> None:
     """An error here would leave the client's request under way until the end of the
     drain.
     """
-    end = module.RelayEnd(Mock(), Mock())
+    end = module.RelayEnd(Mock())
     transport = _Lost()
     end.connection_made(transport)
     end.end(ConnectionResetError())

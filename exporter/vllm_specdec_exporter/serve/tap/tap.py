@@ -159,7 +159,7 @@ class Tap:
     def _share(self) -> None:
         """Share what there is among the connections."""
         share = _AT_ONCE // max(1, len(self._clients))
-        self._context.at_once = max(_LEAST_AT_ONCE, share)
+        self._turns.at_once = max(_LEAST_AT_ONCE, share)
         if self._listener is None:
             return
         if self.is_full():
