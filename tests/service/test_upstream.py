@@ -356,11 +356,17 @@ class TestDeadline:
             pytest.param([(0.25, 1.0)], id="a turn beyond its end"),
         ],
     )
+    @pytest.mark.parametrize(
+        "behaviour", [hang(), raw(0.3, reset=True)], ids=["no answer", "reset"]
+    )
     async def test_of_a_loop_that_is_late_itself(
-        self, server: FaultyServer, turns: list[tuple[float, float]]
+        self,
+        server: FaultyServer,
+        turns: list[tuple[float, float]],
+        behaviour: Behaviour,
     ) -> None:
         """It knows nothing of a server that has not answered by then."""
-        server.behaviour = hang()
+        server.behaviour = behaviour
         loop = asyncio.get_running_loop()
         for begin, seconds in turns:
             loop.call_later(begin, time.sleep, seconds)

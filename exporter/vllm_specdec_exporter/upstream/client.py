@@ -11,6 +11,7 @@ import errno
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -48,7 +49,6 @@ _PARTS = 10
 #: Share of a wait for which the loop was late, from which nothing is known of the
 #: server: on a busy machine a loop is late for a tenth.
 _LATE_SHARE = 1 / 3
-_BLOCKED = "the exporter was blocked while it waited for a response"
 #: Longest wait for the body of a refusal, in seconds, which may name the cause.
 _REFUSAL_SECONDS = 0.5
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
@@ -126,6 +126,28 @@ class _Deadline:
     async def __aexit__(self, *error: Any) -> None:
         self._timer.cancel()
         await self._timeout.__aexit__(*error)
+
+
+@contextlib.asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError after so many seconds; PollError instead of what may be due to
+    a loop that was late itself.
+    """
+    deadline = _Deadline(seconds)
+    try:
+        async with deadline:
+            yield
+    except (TimeoutError, ConnectionError, PollError) as error:
+        # The server closed a connection on which nothing came, or the exporter had no
+        # time to read its token. All else that a poll fails with is certain.
+        is_of_time = not isinstance(error, PollError)
+        if deadline.is_blind and (
+            is_of_time or isinstance(error.__cause__, TimeoutError)
+        ):
+            raise PollError(
+                "stale", "the exporter was blocked while it waited for a response"
+            ) from error
+        raise
 
 
 class UpstreamResponse(Struct, frozen=True):
@@ -284,22 +306,14 @@ class Upstream:
     ) -> UpstreamResponse:
         keeps_connection = False
         self._waits_for_memory = False
-        deadline = _Deadline(seconds)
         try:
-            async with deadline:
+            async with _within(seconds):
                 response = await self._exchange(
                     url, accept, limit, any_status=any_status
                 )
             keeps_connection = self._keeps_connection()
             return response
-        except PollError as error:
-            # Not of a file that the exporter had no time to read.
-            if deadline.is_blind and isinstance(error.__cause__, TimeoutError):
-                raise PollError("stale", _BLOCKED) from error
-            raise
         except TimeoutError as error:
-            if deadline.is_blind:
-                raise PollError("stale", _BLOCKED) from error
             if self._waits_for_memory:
                 raise PollError(
                     "stale", "the exporter waited for memory to read the response"
