@@ -104,7 +104,7 @@ class Estimate(Struct, frozen=True):
 
 
 def speedup_of_all_tokens(
-    speedup: float, covered: float | None, undrafted: float = 1.0
+    speedup: float, covered: float | None, undrafted: float
 ) -> float:
     """Return the speedup of all tokens if a share `covered` of them comes from drafts
     (Amdahl's law).
@@ -117,7 +117,7 @@ def speedup_of_all_tokens(
 
 
 def speedup_of_drafts(
-    speedup: float, covered: float | None, undrafted: float = 1.0
+    speedup: float, covered: float | None, undrafted: float
 ) -> float | None:
     """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if
     coverage is too low.
@@ -190,9 +190,7 @@ def estimate(
     lowest = of_decoding * math.exp(-reach_down)
     highest = min(of_decoding * math.exp(reach_up), length + Z * length_error)
     even = break_even_length(cost, prompts)
-    even_ratio = None
-    if even is not None:
-        even_ratio = (even - 1) / drafted
+    even_ratio = (even - 1) / drafted if even is not None else None
     return Estimate(
         speedup=with_prompts(of_decoding, prompts.typical, prompts.drafting),
         speedup_low=min(

@@ -169,7 +169,7 @@ class Poller:
             self._leave_out(missed)
 
     def _leave_out(self, polls: int = 1) -> None:
-        """Keep the last result, which becomes stale: nothing is known of the server."""
+        """Keep the last result, which becomes stale: the server was not polled."""
         errors = _counted(self.latest.poll_errors_total, "stale", polls)
         self.latest = replace(self.latest, poll_errors_total=errors)
         self._turns.leave_out(polls)
