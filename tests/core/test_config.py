@@ -2,15 +2,18 @@
 be used.
 """
 
+import hmac
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from msgspec.structs import replace
 
 from support.builders import refusal
+from vllm_specdec_exporter.config import files
 from vllm_specdec_exporter.config.listen_address import (
     format_address,
     parse_listen_address,
@@ -45,7 +48,7 @@ def refused(**values: Any) -> str:
 
 def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> None:
     """Windows of 30 seconds and 5 minutes, the longest judged, half a poll interval of
-    slack.
+    slack; no tap, no pushes, and no web configuration.
     """
     config = load({}, {})
 
@@ -73,6 +76,8 @@ def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> No
         Thresholds(),
         Speculation(),
     )
+    assert config.tap is None
+    assert config.push_token_file == config.web_config_file == ""
     # of every setting, what may be shown
     assert list(config.shown) == [option.key for option in OPTIONS]
 
@@ -278,3 +283,13 @@ def test_what_vllm_could_not_take_as_speculative_config_either_is_refused() -> N
     assert [
         text for text, start in starts.items() if not said[text].startswith(start)
     ] == []
+
+
+def test_a_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the function that Python has for it, whatever is wrong with the header."""
+    compared = Mock(side_effect=hmac.compare_digest)
+    monkeypatch.setattr(files.hmac, "compare_digest", compared)
+    headers = ("Bearer secret", "bearer  secret ", "Bearer s", "Basic secret", "", "é")
+    allowed = [files.is_authorized(header, "secret") for header in headers]
+    assert allowed == [True, True, False, False, False, False]
+    assert compared.call_count == len(headers)

@@ -231,7 +231,9 @@ class RunningExporter:
         (without the prefix).
         """
         query = "&".join(f"name[]=vllm_specdec_{name}" for name in names)
-        return Metrics(self.get(f"/metrics?{query}").text)
+        url = f"{self.url}/metrics?{query}"
+        # Longer than any needs: how soon it comes is asked with `request`.
+        return Metrics(request(url, timeout=60).text)
 
     def snapshot(self, query: str = "") -> dict[str, Any]:
         answer = self.get(f"/api/v1/snapshot{query}")

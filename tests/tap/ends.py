@@ -224,7 +224,7 @@ async def tapping(
         yield relay
     finally:
         listener.close()
-        await tap.drain()
+        await tap.stop()
         assert not tap.result().connections
         assert relay.held == 0
         left = [

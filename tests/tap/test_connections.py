@@ -269,7 +269,7 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(
         await client.send(request(method="GET"))
         await connecting.begun.wait()
         await eventually(lambda: relay.result.connections == 2)
-        ending = asyncio.create_task(relay.tap.drain())
+        ending = asyncio.create_task(relay.tap.stop())
         assert await idle.rest() == (b"", "end")  # it has looked who is idle
         connecting.go.set()
         server = await upstream.connection()
@@ -289,7 +289,7 @@ async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(
     connecting = late(monkeypatch)
     await client.send(request(method="GET"))
     await connecting.begun.wait()
-    await relay.tap.drain()
+    await relay.tap.stop()
     assert (await client.rest())[0] == b""
     await client.close()  # that no task is left is asserted where the tap ends
 
@@ -536,7 +536,7 @@ def test_a_connection_that_is_lost_already_is_reset_without_an_error() -> None:
     """An error here would leave the client's request under way until the end of the
     drain.
     """
-    end = module.RelayEnd(Mock(), Mock())
+    end = module.RelayEnd(Mock())
     transport = _Lost()
     end.connection_made(transport)
     end.end(ConnectionResetError())

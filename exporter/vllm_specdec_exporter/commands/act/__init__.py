@@ -270,7 +270,7 @@ async def _serve(
         runner = Runner(settings, past, lambda event: _log(event, events), _say)
         try:
             listener = await Listener.open(*args.web_listen_address)
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             address = format_address(*args.web_listen_address)
             why = f"cannot listen: {error_text(error)}"
             _say(f'error: --web.listen-address "{address}": {why}')
