@@ -3,6 +3,7 @@ baseline is recorded.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import chain, pairwise
 
 import pytest
@@ -330,7 +331,7 @@ def served(
         )
         reading = Reading("vllm-v1", (engine,))
         states, (result,) = process_reading(
-            states, reading, 30.0 * poll, settings, "0.32.0"
+            states, reading, 30.0 * poll, settings, upstream_version="0.32.0"
         )
         outcome.append(result)
     return outcome
@@ -468,7 +469,7 @@ def test_a_baseline_holds_what_the_prefix_cache_found() -> None:
     """Of the times that it records."""
     recorder = Recorder()
     for second in range(5):
-        taken = sample(10.0 * second, 4.0, 1000.0 * second, *[0.2] * (10 * second))
+        taken = sample(10.0 * second, 4.0, 1000.0 * second, [0.2] * 10 * second)
         recorder.observe(replace(taken, steps=with_cache(5000.0 * second, 0.97)))
     recording = baseline(*recorder.buckets())
 
@@ -481,7 +482,8 @@ def sample(
     time: float,
     running: float | None,
     tokens: float,
-    *seconds_per_token: float,
+    seconds_per_token: Sequence[float] = (),
+    *,
     drafts: float | None = None,
 ) -> Sample:
     """A server that generated so many tokens, and finished requests with these times
@@ -540,9 +542,9 @@ class TestPhases:
         """Of a server with a K schedule only the time well behind the last draft
         counts.
         """
-        outcome = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, 0.1, drafts=50)]
+        outcome = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, [0.1], drafts=50)]
         outcome += [
-            sample(10 * n, 4, 100 * n, *[0.1] * n, drafts=50) for n in range(2, 12)
+            sample(10 * n, 4, 100 * n, [0.1] * n, drafts=50) for n in range(2, 12)
         ]
         recorder = record(outcome, settle=30)
         (recorded,) = recorder.buckets()
@@ -560,9 +562,9 @@ class TestPhases:
         """
         outcome = [
             sample(0, 1, 0),
-            sample(10, 1, 100, 0.1),
-            sample(20, 64, 100, 0.1),
-            sample(30, 64, 900, 0.1, 0.4),
+            sample(10, 1, 100, [0.1]),
+            sample(20, 64, 100, [0.1]),
+            sample(30, 64, 900, [0.1, 0.4]),
         ]
         buckets = record(outcome).buckets()
 
@@ -583,7 +585,7 @@ class TestPhases:
         [
             ([sample(0, 1, 0), sample(10, 1, 100)], r"^no request finished: record"),
             ([], NO_TRAFFIC),
-            ([sample(0, 1, 5, 0.1)], NO_TRAFFIC),
+            ([sample(0, 1, 5, [0.1])], NO_TRAFFIC),
             ([sample(0, 0, 5), sample(10, 0, 5)], NO_TRAFFIC),
         ],
         ids=["too long", "no sample", "one sample", "idle"],
@@ -603,9 +605,9 @@ class TestDisturbances:
         """
         outcome = [
             sample(0, 1, 0),
-            sample(10, 1, 100, 0.1),
-            sample(20, 1, 30, 0.4),  # counters fell
-            sample(30, 1, 90, 0.4, 0.2),
+            sample(10, 1, 100, [0.1]),
+            sample(20, 1, 30, [0.4]),  # counters fell
+            sample(30, 1, 90, [0.4, 0.2]),
         ]
         (recorded,) = record(outcome).buckets()
 
@@ -618,15 +620,15 @@ class TestDisturbances:
 
     @pytest.mark.parametrize("time", [10.0, 5.0])
     def test_a_clock_that_does_not_advance_gives_no_rate(self, time: float) -> None:
-        course = [sample(0, 1, 0), sample(10, 1, 100, 0.1)]
-        assert record([*course, sample(time, 1, 200, 0.1, 0.1)]).requests == 1
+        course = [sample(0, 1, 0), sample(10, 1, 100, [0.1])]
+        assert record([*course, sample(time, 1, 200, [0.1, 0.1])]).requests == 1
 
     def test_without_the_gauge_nothing_belongs_to_a_load(self) -> None:
-        assert record([sample(0, None, 0), sample(10, None, 100, 0.1)]).requests == 0
+        assert record([sample(0, None, 0), sample(10, None, 100, [0.1])]).requests == 0
 
     def test_buckets_of_another_recording(self) -> None:
         """What was recorded elsewhere adds up at its load."""
-        recorder = record([sample(0, 4, 0), sample(10, 4, 100, 0.1)])
+        recorder = record([sample(0, 4, 0), sample(10, 4, 100, [0.1])])
         recorder.include([bucket(3.0, 0.3, 0.3), bucket(20.0, 0.2)])
         first, second = recorder.buckets()
 
@@ -639,7 +641,7 @@ class TestDisturbances:
         recorder = Recorder()
         recorder.observe(sample(0, 1, 0))
         recorder.interrupt()
-        recorder.observe(sample(10, 1, 100, 0.1))
-        recorder.observe(sample(20, 1, 200, 0.1, 0.1))
+        recorder.observe(sample(10, 1, 100, [0.1]))
+        recorder.observe(sample(20, 1, 200, [0.1, 0.1]))
 
         assert recorder.requests == 1

@@ -190,7 +190,13 @@ class TestLiteLLM:
         with ThreadPoolExecutor(4) as threads:
             for call in calls * 2:
                 kwargs = {"litellm_call_id": call, "call_type": "text_completion"}
-                threads.submit(hook.log_success_event, kwargs, answer, None, None)
+                threads.submit(
+                    hook.log_success_event,
+                    kwargs,
+                    answer,
+                    start_time=None,
+                    end_time=None,
+                )
         assert len(pushed(collector, 10)) == 10
         for number in range(20_000):
             assert hook.is_new(f"later-{number}")

@@ -192,12 +192,12 @@ def test_another_share_of_cached_prompts_explains_a_slower_side(
 
 def with_hits(first: Side, hit_ratio: float | None) -> Side:
     """A side that found this share of its prompts in its prefix cache."""
-    found = replace(
+    with_cache = replace(
         first.measures,
         prefix_cache_queries_per_second=4000.0,
         prefix_cache_hit_ratio=hit_ratio,
     )
-    return replace(first, measures=found)
+    return replace(first, measures=with_cache)
 
 
 def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> (

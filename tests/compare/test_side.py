@@ -206,12 +206,12 @@ def test_prefix_caches_are_pooled_by_the_tokens_looked_up() -> None:
         prefix_cache_queries_per_second=300.0,
         prefix_cache_hit_ratio=0.5,
     )
-    most = replace(
+    three_quarters = replace(
         measures(),
         prefix_cache_queries_per_second=100.0,
         prefix_cache_hit_ratio=0.9,
     )
-    assert pool([half, most]).prefix_cache_hit_ratio == pytest.approx(0.6)
+    assert pool([half, three_quarters]).prefix_cache_hit_ratio == pytest.approx(0.6)
     assert pool([half, measures()]).prefix_cache_hit_ratio == pytest.approx(0.5)
     assert pool([measures(), measures()]).prefix_cache_hit_ratio is None
 

@@ -472,7 +472,6 @@ class TestPayoff:
         )
         step = replace(estimated.estimate, step_cost=1.5, undrafted_cost=1.2)
         factor = correction(replace(estimated, estimate=step))
-        assert factor is not None
         drafted = 2.5 / (1 + 0.5 * factor)
         undrafted = 1 + 0.2 * factor
         speedup = speedup_of_all_tokens(drafted, 0.6, undrafted)

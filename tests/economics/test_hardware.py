@@ -543,20 +543,19 @@ class TestDeployed:
         the break-even length.
         """
         profile = self.profile("m", "8B").with_prompts((prompts, prompts))
-        found = estimate(2.5, 3, 24, profile)
-        even = found.break_even_acceptance_length
-        assert even is not None
-        assert even >= (found.step_cost or math.nan)
-        assert found.break_even_acceptance_ratio == pytest.approx((even - 1) / 3)
+        estimated = estimate(2.5, 3, 24, profile)
+        even = estimated.break_even_acceptance_length
+        assert even >= estimated.step_cost
+        assert estimated.break_even_acceptance_ratio == pytest.approx((even - 1) / 3)
         assert estimate(even, 3, 24, profile).speedup == pytest.approx(1)
 
     def test_of_prompts_alone_no_length_breaks_even(self) -> None:
         """The drafter then takes longer for them than a step of the target."""
         profile = self.profile("m", "8B").with_prompts((1e6, 1e6))
-        found = estimate(2.5, 3, 24, profile)
-        assert found.break_even_acceptance_length is None
-        assert found.break_even_acceptance_ratio is None
-        assert found.speedup == pytest.approx(
+        estimated = estimate(2.5, 3, 24, profile)
+        assert estimated.break_even_acceptance_length is None
+        assert estimated.break_even_acceptance_ratio is None
+        assert estimated.speedup == pytest.approx(
             1 / profile.prompt_times(24).drafting, 1e-3
         )
 
@@ -575,7 +574,6 @@ class TestDeployed:
     ) -> None:
         target = from_parameters(8e9)
         drafter = usual_drafter(method, target, from_parameters(0.8e9))
-        assert drafter is not None
         _, machine = parse_machine("h100")
         physical = PhysicalModel(machine, target, drafter)
         times = (physical.draft_prompt_token_seconds(), physical.prompt_token_seconds())

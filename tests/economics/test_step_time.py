@@ -264,7 +264,9 @@ def corrected(
     drafted: float | None = K,
     method: str = "ngram",
 ) -> CostProfile:
-    return correct_by_steps(profile, learned, drafted, batch, 100.0, method)
+    return correct_by_steps(
+        profile, learned, drafted=drafted, batch=batch, time=100.0, method=method
+    )
 
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:

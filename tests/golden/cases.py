@@ -207,7 +207,7 @@ def _target(server: Server, settings: Settings) -> TargetResult:
     for answer in server.answers:
         reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
         states, engines = pipeline.process_reading(
-            states, reading, answer.time, settings, server.version
+            states, reading, answer.time, settings, upstream_version=server.version
         )
         result = replace(
             result,

@@ -159,7 +159,7 @@ def render_helm3(
     chart: Path = CHART,
 ) -> list[Json]:
     """Return the objects that Helm 3 renders."""
-    done = _run_helm3(values or {}, release, chart, "--namespace", namespace)
+    done = _run_helm3(values or {}, release, chart, f"--namespace={namespace}")
     if done.returncode != 0:
         raise RenderError(re.sub(r"(?m)^WARNING: .*\n", "", done.stderr).strip())
     return documents(done.stdout)

@@ -53,13 +53,13 @@ def alike(
     requests: int, accepted: int, kind: str = "chat", temperature: float | None = COOL
 ) -> list[Observation]:
     """Requests of a kind that had so many of their hundred drafted tokens accepted."""
-    one = request(
+    observation = request(
         accepted,
         request_type=kind,
         temperature=temperature,
         completion_tokens=accepted + 21,
     )
-    return [one] * requests
+    return [observation] * requests
 
 
 def sixty_forty() -> list[Observation]:

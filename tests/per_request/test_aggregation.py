@@ -348,9 +348,9 @@ class TestNames:
         accepted.
         """
         (short,) = result(request(82, completion_tokens=2)).groups
-        (whole,) = result(request(82, completion_tokens=108)).groups
+        (long,) = result(request(82, completion_tokens=108)).groups
         assert (short.outcomes["loses"], short.accepted_tokens) == (1, 82)
-        assert whole.outcomes["gains"] == 1
+        assert long.outcomes["gains"] == 1
 
 
 def test_load_of_a_model() -> None:

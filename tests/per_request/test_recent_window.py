@@ -301,8 +301,8 @@ def test_the_default_bounds_have_the_zones() -> None:
         THRESHOLDS.break_even_acceptance_ratio,
     ):
         assert bounds[bisect_left(bounds, value)] == value, value
-    for found in BOUNDS.values():
-        assert list(found) == sorted(set(found)), found
+    for of_histogram in BOUNDS.values():
+        assert list(of_histogram) == sorted(set(of_histogram)), of_histogram
 
 
 # --- outcomes: the zones of acceptance, as published and as the operator moves them

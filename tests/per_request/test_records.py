@@ -230,7 +230,15 @@ def test_a_push_tells_all_that_is_known_of_a_request() -> None:
     (observation,) = read_push(
         json.dumps({"requests": [pushed]}).encode(), 5.0
     ).observations
-    expected = Observation(5.0, "m", 0.7, "code", "a", stream=True, completion_tokens=7)
+    expected = Observation(
+        5.0,
+        model_name="m",
+        temperature=0.7,
+        request_type="code",
+        tenant="a",
+        stream=True,
+        completion_tokens=7,
+    )
     assert observation == replace(expected, ttft_seconds=0.2, tpot_seconds=0.1)
 
 

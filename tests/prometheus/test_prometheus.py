@@ -90,7 +90,7 @@ def torn(bodies: Sequence[bytes]) -> list[bytes]:
         old = iter(delayed.findall(bodies[index]))
         answers.append(
             delayed.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
-        )  # type: ignore[misc]
+        )
     return [*answers, bodies[PLAYED[-1]]]
 
 

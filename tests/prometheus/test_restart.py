@@ -66,10 +66,10 @@ class Feed(threading.Thread):
     def run(self) -> None:
         """Write until it is ended; nothing while Prometheus is down."""
         while not self._ended.wait(1.0):
-            now = np.array([time.time()])
+            times = np.array([time.time()])
             with contextlib.suppress(OSError):
                 worlds_write.push(
-                    self._prometheus.url, now, {RATIO: np.array([self.value])}
+                    self._prometheus.url, times, {RATIO: np.array([self.value])}
                 )
 
     def end(self) -> None:
@@ -112,8 +112,8 @@ def test_a_decision_that_ended_does_not_come_back(
     feed.value = 1.02
     time.sleep(6 * MINUTE)
     firing = {
-        one["labels"]["alertname"]
-        for one in prometheus.api("alerts")["alerts"]
-        if one["state"] == "firing"
+        alert["labels"]["alertname"]
+        for alert in prometheus.api("alerts")["alerts"]
+        if alert["state"] == "firing"
     }
     assert "VLLMSpecDecodeDisable" not in firing

@@ -182,7 +182,7 @@ async def test_which_servers_are_trusted(
 def _logged_error(caplog: pytest.LogCaptureFixture) -> str:
     """The field `error` of the only warning."""
     [record] = [line for line in caplog.records if line.levelno >= logging.WARNING]
-    return str(record.fields["error"])  # type: ignore[attr-defined]
+    return str(record.fields["error"])
 
 
 async def test_a_server_that_closes_within_the_handshake(

@@ -62,9 +62,7 @@ def counts(server: VllmServer) -> Counts:
             return None
         return first
 
-    settled_counts = eventually(settled, 120)
-    assert settled_counts is not None
-    return settled_counts
+    return eventually(settled, 120)
 
 
 def increase(server: VllmServer, act: Callable[[], object]) -> Counts:
@@ -281,7 +279,6 @@ def test_prompt_chunks_lower_the_k_of_requests_that_decode(
         )
         complete(scheduled, tokens(600, seed=4), max_tokens=1)
         record = record_of(decoding.result(timeout=120))
-    assert record is not None
     drafted = record["per_step_drafted"]
     # Chunks of what a step of 64 tokens has left for the prompt.
     assert 9 <= drafted.count(1) <= 14
