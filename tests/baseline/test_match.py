@@ -48,7 +48,6 @@ from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
-from vllm_specdec_exporter.observe.state import EngineState
 
 
 def finished(*seconds_per_token: float) -> Latencies:
@@ -317,7 +316,7 @@ def served(
     """The results, every half minute, after so many drafts, and requests with their
     times in all, of which each had 20,000 tokens of prompt.
     """
-    states: dict[EngineKey, EngineState] = {}
+    states = {}
     outcome = []
     for poll, (drafts, requests, seconds) in enumerate(life):
         counts = tuple(requests * (seconds <= requests * bound) for bound in BOUNDS)
@@ -393,10 +392,8 @@ class TestInThePipeline:
         assert window.measured.speedup == pytest.approx(FASTER)
         assert window.measured.requests == 50
         assert window.measured.baseline_tokens_per_second == pytest.approx(200.0)
-        assert (result.payoff.verdict, result.payoff.basis) == (
-            PayoffVerdict.BENEFICIAL,
-            Basis.MEASURED,
-        )
+        assert result.payoff.verdict == PayoffVerdict.BENEFICIAL
+        assert result.payoff.basis == Basis.MEASURED
         assert result.payoff.speedup == pytest.approx(FASTER)
         assert "measured 2.50 times as fast" in result.payoff.reasons[0]
         assert "50 requests" in result.payoff.reasons[0]
@@ -611,11 +608,9 @@ class TestDisturbances:
         ]
         (recorded,) = record(outcome).buckets()
 
-        assert (recorded.seconds, recorded.generation_tokens, recorded.requests) == (
-            20,
-            160,
-            2,
-        )
+        assert recorded.seconds == 20
+        assert recorded.generation_tokens == 160
+        assert recorded.requests == 2
         assert recorded.latencies.time_per_output_token.sum == pytest.approx(0.3)
 
     @pytest.mark.parametrize("time", [10.0, 5.0])

@@ -229,10 +229,8 @@ class TestOverTime:
 
         states, _ = process_reading({}, both, 0, EASY)
         states, results = process_reading(states, two, 5, EASY)
-        assert (list(states), [len(result.windows) for result in results]) == (
-            [KEY],
-            [2],
-        )
+        assert list(states) == [KEY]
+        assert [len(result.windows) for result in results] == [2]
 
         states, results = process_reading(states, both, 10, EASY)
         assert [KEY, second] == [result.key for result in results]

@@ -70,8 +70,8 @@ def two_models(first: bytes, last: bytes) -> list[bytes]:
 def judged(
     settings: Settings, bodies: list[bytes], **beside: object
 ) -> tuple[EngineResult, ...]:
-    states: dict = {}
-    results: tuple[EngineResult, ...] = ()
+    states = {}
+    results = ()
     for moment, body in enumerate(bodies):
         states, results = process_reading(
             states, read(body), 300.0 * moment, settings, **beside

@@ -68,7 +68,7 @@ def defaults(name: str) -> dict[str, tuple[Any, str]]:
 
 def test_defaults_are_those_that_hold() -> None:
     """Numbers by value, as 60s is 60; words letter by letter."""
-    documented: dict[str, tuple[Any, str]] = {}
+    documented = {}
     for name in COMMANDS:
         documented |= defaults(name)
     assert len(documented) > 30

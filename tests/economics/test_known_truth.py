@@ -240,7 +240,7 @@ def advised_over_time(
     settings = settings_for(PROFILES[name], name, k, windows=(window,), judged=window)
     server = Server(settings, k, batch)
     server.poll()
-    published: list[tuple[str, int | None]] = []
+    published = []
     for _ in range(polls):
         positions = drawn(rng, conditional, drafts // ALIKE)
         server.add(drafts, [ALIKE * count for count in positions])

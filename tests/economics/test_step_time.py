@@ -406,15 +406,9 @@ def test_few_drafts_are_neither() -> None:
     kind.
     """
     learned_steps = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
-    assert (
-        learned_steps.plain.bins,
-        learned_steps.drafting.bins,
-        learned_steps.drafting.refused,
-    ) == (
-        (),
-        (),
-        "few steps have drafts",
-    )
+    assert learned_steps.plain.bins == ()
+    assert learned_steps.drafting.bins == ()
+    assert learned_steps.drafting.refused == "few steps have drafts"
 
 
 def test_a_restart_forgets_the_steps() -> None:

@@ -111,10 +111,8 @@ class TestTheLosingMinority:
         assert judgement.mixed is True
         # Each group with its share of the requests and of the rejected tokens, the
         # largest first.
-        assert (code, chat) == (
-            group("code", "0", requests=60, accepted=82),
-            group("chat", "1+", requests=40, accepted=38),
-        )
+        assert code == group("code", "0", requests=60, accepted=82)
+        assert chat == group("chat", "1+", requests=40, accepted=38)
 
     def test_losing_requests_that_are_slower(self) -> None:
         """Where the losing requests really are slower, that is said instead."""

@@ -45,29 +45,17 @@ def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
     The type is what it looks like.
     """
     observation = read(answer())
-    assert (observation.record.draft_tokens, observation.record.accepted_tokens) == (
-        RECORD["num_draft_tokens"],
-        RECORD["num_accepted_draft_tokens"],
-    )
+    assert observation.record.draft_tokens == RECORD["num_draft_tokens"]
+    assert observation.record.accepted_tokens == RECORD["num_accepted_draft_tokens"]
     assert sum(observation.record.steps.values()) == RECORD["num_spec_steps"]
-    assert (
-        observation.temperature,
-        observation.model_name,
-        observation.completion_tokens,
-    ) == (
-        None,
-        MODEL,
-        9,
-    )
-    assert (observation.time, observation.request_id, observation.stream) == (
-        1_790_000_000.0,
-        ID,
-        False,
-    )
-    assert (observation.request_type, observation.state) == (
-        "chat",
-        RecordState.DETAILED,
-    )
+    assert observation.temperature is None
+    assert observation.model_name == MODEL
+    assert observation.completion_tokens == 9
+    assert observation.time == 1_790_000_000.0
+    assert observation.request_id == ID
+    assert observation.stream is False
+    assert observation.request_type == "chat"
+    assert observation.state == RecordState.DETAILED
     for kind, request_type in (
         ("text_completion", "completions"),
         ("something.else", "other"),
@@ -98,15 +86,9 @@ def test_a_request_and_its_answer_belong_together(name: str) -> None:
     answer's.
     """
     observation = read(PAIRS[name])
-    assert (
-        observation.temperature,
-        observation.model_name,
-        observation.request_type,
-    ) == (
-        0.7,
-        MODEL,
-        "chat",
-    )
+    assert observation.temperature == 0.7
+    assert observation.model_name == MODEL
+    assert observation.request_type == "chat"
     assert observation.record.draft_tokens == RECORD["num_draft_tokens"]
     assert not observation.stream
 
@@ -143,11 +125,9 @@ def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
     observation = read(
         {**pushed, "request_type": "code"}, Classification(tenants=frozenset({"acme"}))
     )
-    assert (observation.request_type, observation.tenant, observation.temperature) == (
-        "code",
-        "acme",
-        0.4,
-    )
+    assert observation.request_type == "code"
+    assert observation.tenant == "acme"
+    assert observation.temperature == 0.4
     assert read({"model": MODEL, "completion_tokens": 12}).state is RecordState.NONE
 
 

@@ -59,10 +59,8 @@ class TestReading:
         assert draft_record == DraftRecord(
             4, 10, 5, histogram=(2, 1, 0, 0, 1), steps=steps
         )
-        assert (draft_record.acceptance_ratio, draft_record.accepted_per_draft) == (
-            0.5,
-            1.25,
-        )
+        assert draft_record.acceptance_ratio == 0.5
+        assert draft_record.accepted_per_draft == 1.25
 
     def test_summary(self) -> None:
         """The same without the steps; ``null`` and an empty list are what such a server
@@ -267,9 +265,7 @@ class TestRefusing:
             [2**53],
             [0] * 1_000_001,
         )
-        wrong: list[tuple[object, str]] = [
-            (none, "the record is not an object") for none in (None, [], "x", 5)
-        ]
+        wrong = [(none, "the record is not an object") for none in (None, [], "x", 5)]
         for name in COUNTS:
             said = f"the record's {name} is not a count"
             wrong += [({**DETAILED, name: value}, said) for value in no_counts]

@@ -33,7 +33,8 @@ FIRING = (
 )
 
 
-@pytest.fixture(params=["installed", "newest"])
+# The decision takes a minute to fire, so both tests look at the same one.
+@pytest.fixture(scope="module", params=["installed", "newest"])
 def prometheus(request: pytest.FixtureRequest) -> Iterator[PrometheusServer]:
     """Run a Prometheus with the rules of decisions alone."""
     config = {
@@ -78,7 +79,7 @@ class Feed(threading.Thread):
         self.join()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def feed(prometheus: PrometheusServer) -> Iterator[Feed]:
     """Run a feed until the decision fires."""
     feed = Feed(prometheus)

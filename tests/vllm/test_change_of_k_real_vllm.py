@@ -201,7 +201,7 @@ def lives(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> list[Se
     exporter = running_exporter(
         *flags, fast=False, command=(sys.executable, "-c", COMMAND)
     )
-    watched: list[Seen] = []
+    watched = []
     with server, exporter as running:
         jobs = {
             "exporter": running.address,
