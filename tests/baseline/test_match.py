@@ -365,9 +365,7 @@ class TestInThePipeline:
         of_baseline = bucket(4.0, *[0.2] * 50, rate=200.0)
         if recorded is not None:
             of_baseline = replace(
-                of_baseline,
-                prefix_cache_queries=1e6,
-                prefix_cache_hits=recorded * 1e6,
+                of_baseline, prefix_cache_queries=1e6, prefix_cache_hits=recorded * 1e6
             )
         settings = settings_for(
             BUILTIN["eagle"], "eagle", 3, baseline=baseline(of_baseline)
@@ -568,10 +566,7 @@ class TestPhases:
         assert [
             (b.requests_running, b.seconds, b.generation_tokens, b.requests)
             for b in buckets
-        ] == [
-            (1, 10, 100, 1),
-            (64, 10, 800, 1),
-        ]
+        ] == [(1, 10, 100, 1), (64, 10, 800, 1)]
         assert [b.latencies.time_per_output_token for b in buckets] == [
             histogram(0.1),
             histogram(0.1, 0.4).since(histogram(0.1)),

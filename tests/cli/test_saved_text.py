@@ -106,10 +106,7 @@ def test_what_says_nothing_is_refused_with_what_to_do(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(body)
     metrics, empty, foo = (str(tmp_path / name) for name in texts)
     refusals = [
-        (
-            [metrics, metrics, "--for=1s"],
-            "metrics: not written anew within 1s; save",
-        ),
+        ([metrics, metrics, "--for=1s"], "metrics: not written anew within 1s; save"),
         ([empty], "empty: empty; save the server's /metrics in it"),
         ([foo], "foo.json: neither a server's metrics nor a snapshot as check --json"),
     ]

@@ -64,11 +64,7 @@ def test_curl(tmp_path: Path) -> None:
     [answer] = re.findall(r"^```json\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
     [body] = re.findall(r"-d '(.*)'", command, re.DOTALL)
     (tmp_path / "specdec-token").write_text("a-token\n")
-    flags = (
-        *NO_SERVER,
-        "--push.bearer-token-file",
-        str(tmp_path / "specdec-token"),
-    )
+    flags = (*NO_SERVER, "--push.bearer-token-file", str(tmp_path / "specdec-token"))
     with running_exporter(*flags) as exporter:
         done = subprocess.run(
             ["bash", "-c", command.replace(EXPORTER, exporter.url)],

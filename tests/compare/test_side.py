@@ -198,14 +198,10 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
 def test_prefix_caches_are_pooled_by_the_tokens_looked_up() -> None:
     """Of the engines that count them; none of them counts as 0."""
     half = replace(
-        measures(),
-        prefix_cache_queries_per_second=300.0,
-        prefix_cache_hit_ratio=0.5,
+        measures(), prefix_cache_queries_per_second=300.0, prefix_cache_hit_ratio=0.5
     )
     three_quarters = replace(
-        measures(),
-        prefix_cache_queries_per_second=100.0,
-        prefix_cache_hit_ratio=0.9,
+        measures(), prefix_cache_queries_per_second=100.0, prefix_cache_hit_ratio=0.9
     )
     assert pool([half, three_quarters]).prefix_cache_hit_ratio == pytest.approx(0.6)
     assert pool([half, measures()]).prefix_cache_hit_ratio == pytest.approx(0.5)

@@ -523,8 +523,7 @@ class TestPayoff:
 
     @pytest.mark.parametrize("basis", Basis)
     @pytest.mark.parametrize(
-        ("method", "finding"),
-        [("mtp", "nothing_accepted"), ("ngram", "nothing_found")],
+        ("method", "finding"), [("mtp", "nothing_accepted"), ("ngram", "nothing_found")]
     )
     def test_nothing_accepted_has_one_cause_and_one_advice(
         self, basis: Basis, method: str, finding: str

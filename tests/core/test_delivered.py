@@ -232,11 +232,7 @@ class TestBatchSize:
     @pytest.mark.parametrize(
         ("name", "gauge", "high"),
         [
-            (
-                "draft model, 2 tokens",
-                1.0,
-                2,
-            ),
+            ("draft model, 2 tokens", 1.0, 2),
             ("draft model, 4 tokens", 1.08, 1.97),
             ("draft model, 8 tokens", 1.13, 1.80),
         ],

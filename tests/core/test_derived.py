@@ -155,38 +155,18 @@ class TestStates:
         ("answers", "state", "reason"),
         [
             ((STARTED, STARTED), None, "not_shown_yet"),
-            (
-                (OFF, OFF),
-                ActivityState.OFF,
-                "says_off",
-            ),
+            ((OFF, OFF), ActivityState.OFF, "says_off"),
             ((ONE, TWO), ActivityState.ACTIVE, "active"),
             ((ONE, ONE), ActivityState.WARMING_UP, "counted_at_end"),
-            (
-                (ONE, served(8, num_running_reqs=0)),
-                ActivityState.IDLE,
-                "idle",
-            ),
+            ((ONE, served(8, num_running_reqs=0)), ActivityState.IDLE, "idle"),
             (
                 (ONE, answer(12, 320, 600, num_running_reqs=0)),
                 ActivityState.IDLE,
                 "first_tokens_only",
             ),
-            (
-                (ONE, answer(9, 320, 700)),
-                ActivityState.BYPASSED,
-                "bypassed",
-            ),
-            (
-                (ONE, answer(9, 360, 600, k=0)),
-                ActivityState.BYPASSED,
-                "paused",
-            ),
-            (
-                (served(8, k=0), served(12), TWO),
-                ActivityState.BYPASSED,
-                "paused",
-            ),
+            ((ONE, answer(9, 320, 700)), ActivityState.BYPASSED, "bypassed"),
+            ((ONE, answer(9, 360, 600, k=0)), ActivityState.BYPASSED, "paused"),
+            ((served(8, k=0), served(12), TWO), ActivityState.BYPASSED, "paused"),
         ],
     )
     def test_each_is_told_from_the_others(
@@ -342,10 +322,7 @@ class TestAdvice:
                 ),
                 "unadvisable.trees_or_blocks",
             ),
-            (
-                (ONE, served(12, k=5), TWO, served(20)),
-                "unadvisable.k_changes",
-            ),
+            ((ONE, served(12, k=5), TWO, served(20)), "unadvisable.k_changes"),
         ],
     )
     def test_it_refuses_and_says_why(
@@ -709,10 +686,7 @@ def test_the_device_timer_replaces_the_assumed_cost_of_drafting() -> None:
     """Drafting takes 3 s and 1 s where verification takes 10 s: 40 % of it at K=3."""
     seconds = (timed(0, 0, 0), timed(3, 1, 10))
     bodies = [ONE, answer(58, 5320, 9600)]
-    with_timer = [
-        served(8, more=seconds[0]),
-        answer(58, 5320, 9600, more=seconds[1]),
-    ]
+    with_timer = [served(8, more=seconds[0]), answer(58, 5320, 9600, more=seconds[1])]
     steps = only(with_timer[1]).steps
     assert (steps.draft_seconds, steps.verify_seconds) == (4.0, 10.0)
 

@@ -220,10 +220,7 @@ def test_few_step_times_are_refused_with_what_to_add() -> None:
 
 @pytest.mark.parametrize(
     ("small", "large", "said"),
-    [
-        (0.04, 0.2, "rises more steeply"),
-        (0.2, 0.04, "does not rise"),
-    ],
+    [(0.04, 0.2, "rises more steeply"), (0.2, 0.04, "does not rise")],
 )
 def test_each_direction_of_plain_steps_has_its_own_message(
     small: float, large: float, said: str

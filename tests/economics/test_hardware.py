@@ -177,10 +177,7 @@ def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("config", "share"),
-    [
-        (QWEN35_27B, 1.0),
-        (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256)),
-    ],
+    [(QWEN35_27B, 1.0), (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256))],
     ids=["Qwen3.5-27B", "Gemma 4 31B"],
 )
 def test_layers_with_a_window_read_no_long_context(
@@ -606,12 +603,7 @@ class TestDeployed:
         assert [
             is_dated(ENGINE_OF["vllm-v1"], text)
             for text in ("0.10.2", "v0.11.0", "", "1.0")
-        ] == [
-            True,
-            False,
-            False,
-            False,
-        ]
+        ] == [True, False, False, False]
 
 
 def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own() -> (
@@ -622,8 +614,7 @@ def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own
     """
     over = H100.overheads
     halved = replace(
-        H100,
-        overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2),
+        H100, overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2)
     )
     layered = replace(
         H100, overheads=replace(over, experts_layer=over.experts_layer + 1e-4)

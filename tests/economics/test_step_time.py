@@ -142,10 +142,7 @@ DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) * 9
 THROTTLED = {2.0: 2.5, 16.0: 2.5}
 REFUSED = {
     "nothing observed": ([], "no steps observed"),
-    "one batch size": (
-        taken([8.0] * 50),
-        "only batch sizes of 8.0 to 8.0 observed",
-    ),
+    "one batch size": (taken([8.0] * 50), "only batch sizes of 8.0 to 8.0 observed"),
     "prefill": (
         [StepInterval(seconds(8) * 5, 8.0, None, 0.7)] * 50,
         "70% of the tokens are prompts",

@@ -112,9 +112,7 @@ volumes:
 """
 
 
-def named_templates(
-    values: Json,
-) -> tuple[Json, list[Json]]:
+def named_templates(values: Json) -> tuple[Json, list[Json]]:
     """Return the container that the chart's named template renders, and the volumes
     that it mounts.
     """

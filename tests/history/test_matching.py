@@ -10,10 +10,7 @@ import pytest
 
 from history.world import ACCEPTED, DAY, STEP, Life, World, four, truth
 from vllm_specdec_exporter.commands.history.cells import BlockLength, Cells
-from vllm_specdec_exporter.commands.history.configuration import (
-    Configuration,
-    runs_of,
-)
+from vllm_specdec_exporter.commands.history.configuration import Configuration, runs_of
 from vllm_specdec_exporter.commands.history.document import (
     HistoryDocument,
     ModelHistory,

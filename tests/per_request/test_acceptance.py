@@ -193,12 +193,7 @@ class TestEnough:
 
     @pytest.mark.parametrize(
         ("limit", "unseen", "told"),
-        [
-            (0.5, 79, False),
-            (0.5, 80, True),
-            (0.0, 0, False),
-            (0.0, 1, True),
-        ],
+        [(0.5, 79, False), (0.5, 80, True), (0.0, 0, False), (0.0, 1, True)],
     )
     def test_the_operators_limit_on_requests_without_a_record(
         self, limit: float, unseen: int, told: bool
@@ -439,10 +434,7 @@ def test_a_small_group_is_routed_with_its_type() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "speedup"),
-    [
-        (8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)),
-        (None, None),
-    ],
+    [(8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)), (None, None)],
 )
 def test_the_numbers_of_a_routing(batch: float | None, speedup: float | None) -> None:
     """60 requests accept 82 of 100 tokens, 40 accept 38; a speedup needs the load."""

@@ -130,11 +130,7 @@ class TestCounting:
         """
         published = result(
             request(
-                0,
-                record=nothing,
-                tenant="acme",
-                completion_tokens=7,
-                ttft_seconds=0.1,
+                0, record=nothing, tenant="acme", completion_tokens=7, ttft_seconds=0.1
             )
         )
         (group,) = published.groups

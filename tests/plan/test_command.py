@@ -146,10 +146,7 @@ def test_the_documented_ways_out_are_real(
 
 @pytest.mark.parametrize(
     ("gpus", "usable", "before", "after"),
-    [
-        (H100, 144e9, 4e9, -12e9),
-        (H200, 253.8e9, 113.8e9, 97.8e9),
-    ],
+    [(H100, 144e9, 4e9, -12e9), (H200, 253.8e9, 113.8e9, 97.8e9)],
 )
 def test_the_published_arithmetic_is_in_the_json(
     gpus: tuple[str, ...], usable: float, before: float, after: float

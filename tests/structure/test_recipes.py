@@ -53,7 +53,7 @@ help = "Rejected draft tokens per second, over the real span of the window."
     "tests/core/test_measures.py": {
         "            generation_tokens_per_second=40.0,": (
             "            rejected_tokens_per_second=20.0,\n"
-        ),
+        )
     },
     "docs/concepts.md": {
         "| rates per second |": (
@@ -84,7 +84,7 @@ def _draftless() -> Alert:
 
 
 """,
-    },
+    }
 }
 RUNBOOK = "alerts/runbooks/VLLMSpecDecodeDraftless.md"
 #: A new engine, with names of its own.

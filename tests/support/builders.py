@@ -108,9 +108,7 @@ def count(drafts: Iterable[Draft], k: int, *, plain_tokens: int = 0) -> Counters
 
 
 def processed(
-    readings: Iterable[tuple[float, Reading]],
-    settings: Settings,
-    **more: Any,
+    readings: Iterable[tuple[float, Reading]], settings: Settings, **more: Any
 ) -> list[tuple[EngineResult, ...]]:
     """The results after each reading of one server, with its time; `more` is for
     `process_reading`.

@@ -166,9 +166,7 @@ async def test_why_there_is_no_server(
     "raised", [AttributeError("no such field"), RuntimeError("no thread")], ids=repr
 )
 async def test_a_defect_is_not_an_unreachable_server(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    raised: Exception,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raised: Exception
 ) -> None:
     """The client gets status 500, and the log has the traceback, once."""
 

@@ -15,15 +15,7 @@ import pytest
 
 from support.certificates import Authority, server_side
 from support.ports import free_port
-from tap.ends import (
-    HOST,
-    Server,
-    connect,
-    eventually,
-    passes,
-    reaches,
-    serving,
-)
+from tap.ends import HOST, Server, connect, eventually, passes, reaches, serving
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.per_request.grouping import Classification

@@ -203,10 +203,7 @@ def lives(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> list[Se
     )
     watched = []
     with server, exporter as running:
-        jobs = {
-            "exporter": running.address,
-            "vllm": server.url.removeprefix("http://"),
-        }
+        jobs = {"exporter": running.address, "vllm": server.url.removeprefix("http://")}
         with PrometheusServer(
             jobs,
             interval="250ms",
