@@ -1,7 +1,7 @@
 """An alert that holds itself by its own ALERTS goes on over a restart of Prometheus,
 which writes none of them in its first evaluations.
 
-Time goes fifteen times as fast, for the samples, in the rules and in the flags.
+Time goes twenty times as fast, for the samples, in the rules and in the flags.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from vllm_specdec_exporter.commands.demo import faster, faster_rules
 
 pytestmark = pytest.mark.full
 
-FACTOR = 15
+FACTOR = 20
 #: Seconds of a minute.
 MINUTE = 60 / FACTOR
 MODEL = pairs_of({"namespace": "chat", "model_name": "m"})
