@@ -63,7 +63,7 @@ def test_large_answers_at_once() -> None:
         urls = [f"{server.url}/metrics?n={number}" for number in range(8)]
         flags = [part for url in urls for part in ("--vllm.url", url)]
         with running_exporter(
-            *flags, "--poll.interval", "6s", "--poll.timeout", "5900ms"
+            *flags, "--poll.interval=6s", "--poll.timeout=5900ms"
         ) as exporter:
             exporter.metrics_when(lambda m: m.total("up") > 0)
             eventually(lambda: len(server.polls()) > 2 * len(urls))
@@ -76,7 +76,7 @@ def test_too_little_processor_time() -> None:
         urls = [f"{server.url}/metrics?n={number}" for number in range(60)]
         flags = [part for url in urls for part in ("--vllm.url", url)]
         with running_exporter(
-            *flags, "--poll.interval", "500ms", "--poll.timeout", "450ms"
+            *flags, "--poll.interval=500ms", "--poll.timeout=450ms"
         ) as exporter:
             exporter.metrics_when(lambda m: m.total("up") == len(urls))
             quiet = exporter.log()

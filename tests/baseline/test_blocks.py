@@ -100,7 +100,7 @@ def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Meas
     """The measures of the last minutes, against a baseline of these buckets."""
     recording = baseline(*buckets)
     history = SampleHistory()
-    previous: Sample | None = None
+    previous = None
     for shown in samples:
         match = (previous and previous.match) or BaselineComparison(baseline=recording)
         load = running_between(previous, shown) if previous else None

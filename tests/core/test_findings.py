@@ -194,11 +194,11 @@ class TestAcceptance:
 
         def actions(sampled: bool | None, **changes: Any) -> dict[str, str]:
             shape = DraftShape(1000, (1.0,) * 4, sampled=sampled)
-            found = find(
+            findings = find(
                 replace(case, shape=shape, **changes),
                 Verdicts(quality, loss, switch_off),
             )
-            return {short_name(finding): finding.action for finding in found}
+            return {short_name(finding): finding.action for finding in findings}
 
         for sampled in (True, None):
             said = actions(sampled)

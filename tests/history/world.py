@@ -139,8 +139,8 @@ class World:
         counts by name.
         """
         grid = TimeGrid(BEGIN, self.step, self.number + 1)
-        shown: dict[Replica, list[Configuration | None]] = {}
-        grids: dict[str, GridValues] = {}
+        shown = {}
+        grids = {}
         for life in self.lives:
             replica = (("instance", life.replica), ("model_name", MODEL))
             here = slice(
@@ -222,7 +222,7 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
     """Return the series of a world as its servers print them, as they are scraped, NaN
     where they are not.
     """
-    series: dict[tuple[str, tuple[tuple[str, str], ...]], Numbers] = {}
+    series = {}
 
     def put(name: str, here: slice, values: Numbers, **more: str) -> None:
         labels = {

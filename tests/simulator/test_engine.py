@@ -197,12 +197,12 @@ def within(successes: int, trials: int, chance: float) -> bool:
 
 
 @given(
-    st.integers(0, 5000),
-    st.lists(st.floats(0, 1), min_size=1, max_size=8),
-    st.floats(0, 1),
-    st.lists(st.floats(0, 10), max_size=10),
-    st.integers(0, 12),
-    st.integers(),
+    request_steps=st.integers(0, 5000),
+    acceptance=st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    draft_probability=st.floats(0, 1),
+    weights=st.lists(st.floats(0, 10), max_size=10),
+    k=st.integers(0, 12),
+    seed=st.integers(),
 )
 def test_counts_follow_vllm_semantics(
     request_steps: int,

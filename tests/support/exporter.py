@@ -71,7 +71,6 @@ def request(
     names mean dashes.
     """
     parts = urlsplit(url)
-    assert parts.hostname is not None
     address = (parts.hostname, parts.port)
     options: Any = {"timeout": timeout}
     if source:
@@ -343,7 +342,7 @@ def _listens(exporter: RunningExporter) -> str:
     """Return where the exporter listens once it does: as its log says, or else as its
     flag does.
     """
-    log, command = exporter.log(), list(map(str, exporter.process.args))  # type: ignore[arg-type]
+    log, command = exporter.log(), list(map(str, exporter.process.args))
     assert exporter.process.poll() is None, f"it ended: {log}"
     if "--web.listen-address" in command:
         address = command[command.index("--web.listen-address") + 1]

@@ -35,9 +35,7 @@ def test_systemd_finds_little_to_attack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [text_of(ENVIRONMENT), offered()],
-    ids=["in force", "offered in comments"],
+    "text", [text_of(ENVIRONMENT), offered()], ids=["in force", "offered in comments"]
 )
 def test_every_variable_is_a_setting_that_the_exporter_takes(text: str) -> None:
     """As systemd reads it."""

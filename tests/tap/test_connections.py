@@ -108,10 +108,7 @@ async def test_a_client_that_leaves_is_a_server_connection_that_ends(
     ("asked", "sent"),
     [
         (ASKED, stream_head(**_UNTIL_THE_END) + b"".join(EVENTS)),
-        (
-            ASKED_PLAIN,
-            answer(chat_answer(), Content_Length=None, Connection="close"),
-        ),
+        (ASKED_PLAIN, answer(chat_answer(), Content_Length=None, Connection="close")),
     ],
     ids=["stream", "plain"],
 )
@@ -191,8 +188,7 @@ async def test_a_server_may_refuse_an_upload_and_still_read(built: Road) -> None
 
 
 async def test_a_server_that_closes_an_idle_connection(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's connection is closed too, at once, and nothing is kept."""
     monkeypatch.setattr(module, "LINGER_SECONDS", 2 * PATIENCE)
@@ -205,8 +201,7 @@ async def test_a_server_that_closes_an_idle_connection(
 
 
 async def test_a_client_that_does_not_see_the_end(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection is closed after a time."""
     # The client below never closes: without a limit, the tap would wait for it.
@@ -281,8 +276,7 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(
 
 
 async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay = built.relay
     client = await connect(relay.port)
@@ -337,10 +331,7 @@ _CONVERSATIONS = {
         ("<", chunks(EVENTS)),
         ("<", _OK),
     ],
-    "pipelined streams": [
-        *_one(ASKED * 2, STREAMED * 2),
-        *_one(ASKED, STREAMED),
-    ],
+    "pipelined streams": [*_one(ASKED * 2, STREAMED * 2), *_one(ASKED, STREAMED)],
     "no length": _one(
         b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + bytes(range(256)) * 20
     ),
@@ -485,8 +476,7 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
 
 
 async def test_a_server_that_is_being_connected_to_makes_its_client_wait(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as that takes; then all arrives."""
     client = await connect(built.port)
