@@ -17,7 +17,7 @@ _REFUSED = "instance:vllm_specdec_is_refused:bool"
 _KNOWN_TO_SERVE = "model:vllm_specdec_vllm_serves:bool"
 _SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
-_WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
+_WATCHED = f"last_over_time({s.PROFILES}[7d])"
 #: The label that names where exporters read a model.
 _OF_VLLM = "namespace_of_vllm"
 #: The namespace in the name of a Service, such as vllm.chat.svc:8000.
@@ -38,8 +38,8 @@ def _flaps(up: str, times: int) -> str:
 
 #: How many exporters of a namespace answer; absent if none is a scrape target.
 _ANSWERING = "namespace:vllm_specdec_exporters_up:count"
-#: How many exporters a namespace had when last scraped, within a time.
-_HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
+#: That a namespace had exporters, within a time.
+_HAD = f"last_over_time({_ANSWERING}"
 
 
 def groups() -> tuple[Group, ...]:

@@ -97,10 +97,10 @@ def _of_models() -> str:
     )
     return (
         f"{gone}\n"
-        f"or ({worst} == {likely}) "
+        f"or ({worst} == {likely} "
         f"and max by ({s.MODEL}) ({verdicts}) == {StateCode.HARMFUL} "
-        f"unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
-        f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
+        f"unless on ({s.MODEL}) {_BY_REPLICAS} < 1)\n"
+        f"or (max by ({s.MODEL}) ({verdicts}) {active})\n"
         f"or max by ({s.MODEL}) ({states})\n"
         f"or max by ({s.MODEL}) ({_code(StateCode.SERVER_DOWN, server)})\n"
         f"or on (model_name) ({_code(StateCode.NO_EXPORTER, alone)})"
@@ -126,7 +126,8 @@ def _interval() -> str:
         )
         for name in ("estimated_speedup", "speedup")
     )
-    ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {judged}"
+    without = f"unless on ({s.ENGINE}) {_last('speedup')}"
+    ranks = f"(({estimated})\n  {without})\n  or {judged}"
     weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
     return (
         f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on "
@@ -272,7 +273,7 @@ def _advised_gain() -> str:
         "basis",
         joined=f"or on ({s.MODEL})",
         measured=f"(max by ({s.MODEL}) ({s.TRIED} and {ran}) - 1)",
-        estimated="clamp_min(model:vllm_specdec_advised_speedup:ratio - 1, 0)",
+        estimated=f"clamp_min({s.ADVISED_SPEEDUP} - 1, 0)",
     )
 
 
@@ -290,7 +291,7 @@ def _before() -> str:
     for name, record in _COMPARED.items():
         middle = "quantile_over_time(0.5, "
         medians[name] = (
-            f"({middle}({record} and {pays})[1d:5m]) and {loses}\n"
+            f"(({middle}({record} and {pays})[1d:5m]) and {loses})\n"
             f"or {middle}{record}[18h:15m] offset 6h)\n"
             f"or {middle}{record}[3h:5m] offset 30m))"
         )

@@ -18,7 +18,6 @@ _MOST_ADVISED = (
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
-_GAIN = "model:vllm_specdec_advised_speedup:ratio"
 #: Why Disable does not begin, does not go on, or is not sent, by the label `why`.
 _SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
@@ -207,7 +206,7 @@ def _measure() -> Alert:
         last = f"last_over_time(vllm_specdec_{gauge}[{s.LOOK_BACK}])"
         return (
             f"({aggregation}({last} and on ({s.ENGINE}) {s.METHOD}{{METHOD}}) "
-            f"or {aggregation}({last}) unless on () {s.METHOD}{{MODEL}})"
+            f"or ({aggregation}({last}) unless on () {s.METHOD}{{MODEL}}))"
         )
 
     values = {
@@ -309,7 +308,7 @@ def _as_loaded() -> Record:
 def _steady_advice() -> Record:
     return Record(
         _STEADY,
-        f"group by ({s.MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
+        f"group by ({s.MODEL}) (\n  {s.ADVISED_SPEEDUP} >= {_WORTH_A_TICKET}\n"
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
         f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
         f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
@@ -453,7 +452,7 @@ def _near_break_even() -> Alert:
             f"and {in_5m}\n"
             f"unless {s.PAYS}\n"
             f"unless on ({s.MODEL}) "
-            f'model:vllm_specdec_basis:engines{{basis="measured"}}'
+            f'{s.ENGINES}{{basis="measured"}}'
         ),
         hold="30m",
         keep="30m",

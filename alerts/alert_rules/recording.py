@@ -4,8 +4,6 @@ else.
 
 from collections.abc import Iterator
 
-from mixin import CLUSTER
-
 from . import series as s
 from . import speedup
 from .rule import Group, Record
@@ -130,7 +128,9 @@ def _growth(counter: str, window: str) -> str:
 #: Rates that are recorded for engines as well: engines are judged one by one, and sums
 #: of models are made from one rate.
 _OF_ENGINES = {
-    *((counter, "5m") for counter in RATES["5m"]),
+    ("drafts", "5m"),
+    ("accepted_tokens", "5m"),
+    ("generation_tokens", "5m"),
     ("drafts", "1h"),
     ("accepted_tokens", "1h"),
 }
@@ -172,9 +172,9 @@ def _length_of_a_day() -> Record:
 def _restarts() -> Record:
     return Record(
         s.RESTARTS,
-        f"count by ({s.MODEL}) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]) "
+        f"(count by ({s.MODEL}) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]) "
         "unless (vllm_specdec_info offset 2h))\n"
-        f"and on ({s.MODEL}) (model:vllm_specdec_cost_profile:engines offset 2h)\n"
+        f"  and on ({s.MODEL}) ({s.PROFILES} offset 2h))\n"
         f"or sum by ({s.MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
         why=(
             "Engines that were started within two hours, of a model that was there "
@@ -227,14 +227,6 @@ def _ratios(window: str) -> Iterator[Record]:
 
 def _engines() -> Iterator[Record]:
     look = s.LOOK_BACK
-    yield Record(
-        "namespace:vllm_specdec_exporters:count",
-        f"count by ({CLUSTER}, namespace) (up{{{s.EXPORTER_JOB}}})",
-        why=(
-            "Scrape targets of a namespace: how MonitoringLost finds that they are "
-            "gone."
-        ),
-    )
     k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_num_speculative_tokens:max", f"max by ({s.MODEL}) ({k})"
@@ -326,28 +318,16 @@ def _advice() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
         f"quantile by ({s.MODEL}) (0.5, {s.ADVISED})",
+        why="The advised K of a typical engine.",
+    )
+    yield Record(
+        s.ENGINES,
+        f"count by ({s.MODEL}, cost_profile) "
+        f"(last_over_time(vllm_specdec_info[{look}]))\n"
+        f"or count by ({s.MODEL}, basis) "
+        f"(last_over_time(vllm_specdec_speedup[{look}]))",
         why=(
-            "The advised K of a typical engine, and how much faster engines would be "
-            "with theirs."
+            "Engines by the cost profile of their estimate; and those with a speedup "
+            "by its basis."
         ),
-    )
-    yield Record(
-        "model:vllm_specdec_advised_speedup:ratio",
-        f"avg by ({s.MODEL}) "
-        f"(last_over_time(vllm_specdec_advised_speedup_ratio[{look}]))",
-    )
-    yield Record(
-        "model:vllm_specdec_cost_profile:engines",
-        (
-            f"count by ({s.MODEL}, cost_profile) "
-            f"(last_over_time(vllm_specdec_info[{look}]))"
-        ),
-        why=(
-            "Engines by the cost profile of their estimate, and by the basis of their "
-            "speedup."
-        ),
-    )
-    yield Record(
-        "model:vllm_specdec_basis:engines",
-        f"count by ({s.MODEL}, basis) (last_over_time(vllm_specdec_speedup[{look}]))",
     )

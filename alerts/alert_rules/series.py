@@ -153,6 +153,11 @@ VOTERS = (
     f"{plain(ADVISED)} or "
     f"(engine:vllm_specdec_drafts:rate5m > 0 unless {ENGINE_SPEEDUP})"
 )
+#: How much faster engines would be with the K that they are advised.
+ADVISED_SPEEDUP = (
+    f"avg by ({MODEL}) "
+    f"(last_over_time(vllm_specdec_advised_speedup_ratio[{LOOK_BACK}]))"
+)
 #: The share of them that are advised to do something, by the label `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
 #: Of each method of a model with several, else of the model, while there are enough
@@ -165,6 +170,10 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
 HALF_HOUR = "model:vllm_specdec_speedup:ratio_rate30m"
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
+#: The number of engines of a model by their cost profile, and by the basis of their
+#: speedup.
+ENGINES = "model:vllm_specdec_engines:count"
+PROFILES, BASES = (f'{ENGINES}{{basis{operator}""}}' for operator in ("=", "!="))
 #: Drafts of engines with a known speedup.
 JUDGED_DRAFTS = "model:vllm_specdec_judged_drafts:rate5m"
 #: The speedup of a model now, where it is known.

@@ -117,7 +117,7 @@ _METHODS = _Scope(
 def _decided(rule: Callable[[_Scope], str]) -> str:
     """Return a rule for models, and for each method of a model with several."""
     return (
-        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"(\n{rule(_MODELS)}\nunless on ({s.MODEL}) {s.METHOD}\n)\n"
         f"or (\n{rule(_METHODS)}\n)"
     )
 
@@ -288,7 +288,7 @@ def _over_hours() -> Iterator[Record]:
 
     yield Record(
         s.HALF_HOUR,
-        f"{mean('30m')}\nand {enough}\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"({mean('30m')}\n  and {enough}\n  unless on ({s.MODEL}) {s.METHOD})\n"
         f"or (avg_over_time({_OF_METHODS}[30m]) and {_OF_METHODS})",
         why=(
             "Both sides are means of rates over the same time, so this is a ratio of "
@@ -559,16 +559,19 @@ def _by_method() -> Iterator[Record]:
     def total(rates: str) -> str:
         return f"sum by ({s.MODEL}, method) ({rates})"
 
-    accepted, drafted, drafts = (
-        total(of_methods(counter))
-        for counter in ("accepted_tokens", "draft_tokens", "drafts")
+    accepted, drafts = (
+        total(of_methods(counter)) for counter in ("accepted_tokens", "drafts")
+    )
+    drafted = total(
+        "increase(vllm_specdec_draft_tokens_total[5m]) / 300 "
+        f"* on ({s.ENGINE}) group_left (method) {s.METHOD}"
     )
     enough = s.compare_each(f"300 * {drafts}", ">=", "advice_minimum_drafts")
     yield Record(
         s.JUDGED_ACCEPTANCE,
-        f"{accepted}\n"
-        f"/ ({drafted} > 0)\n"
-        f"and ({enough})\n"
+        f"({accepted}\n"
+        f"  / ({drafted} > 0)\n"
+        f"  and ({enough}))\n"
         f"or on ({s.MODEL}) (\n"
         "  model:vllm_specdec_acceptance:ratio_rate5m\n"
         f"  and {s.enough('5m')}\n"
