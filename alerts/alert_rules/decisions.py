@@ -138,15 +138,22 @@ def _silences() -> Record:
             },
         ),
         why=(
-            "By the label why. Waves: Disable does not begin, because yesterday within "
-            "three hours of this time it was too low for a quarter of an hour (more "
-            "than four samples, one in three minutes) and has been well since, as with "
-            "a batch every night; or because it fired within a day, and has been well "
-            "for a quarter of the last half hour. Asked: to measure is asked for once "
-            "in six days. Off: it does not go on, because the method has no engines, "
-            "but the model has; or the model has several methods now, and is judged as "
-            "a whole no more; or tokens have no drafts. Harm: Harmful has told of it "
-            "within two hours, of this method or of the model."
+            "What keeps the rules of Disable below quiet, by the label why. Their "
+            "records are in recording.yml, in the order in which they are made: "
+            "decisive (acceptance, length and speedup), published_rule and "
+            "disable_rule (the lowest of them over its threshold, so that 1 is the "
+            "limit), is_known_not_to_lose and may_pay_by_a_guess.\n"
+            "- waves: it does not begin, because yesterday within three hours of this "
+            "time it was too low for a quarter of an hour (more than four samples, one "
+            "in three minutes) and has been well since, as with a batch every night; "
+            "or because it fired within a day, and has been well for a quarter of the "
+            "last half hour.\n"
+            "- asked: to measure is asked for once in six days.\n"
+            "- off: it does not go on, because the method has no engines, but the "
+            "model has; or the model has several methods now, and is judged as a whole "
+            "no more; or tokens have no drafts.\n"
+            "- harm: Harmful has told of it within two hours, of this method or of the "
+            "model."
         ),
     )
 
@@ -214,9 +221,7 @@ def _measure() -> Alert:
         "intervals_from": of_engines("min", 'speedup_interval{bound="low",MODEL}'),
         "up_to": of_engines("max", 'speedup_interval{bound="high",MODEL}'),
     }
-    guess = t.each(
-        s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": "
-    )
+    guess = t.each(s.in_one_line("value", **values), "value", t.NUMBER, ": ")
     return Alert(
         name="Disable",
         subject="decision",

@@ -234,15 +234,15 @@ def _engines() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_num_speculative_tokens:min", f"min by ({s.MODEL}) ({k})"
     )
-    for window in ("5m", "1h"):
-        yield Record(
-            f"model:vllm_specdec_requests_running:avg{window}",
-            (
-                f"avg by ({s.MODEL}) "
-                f"(avg_over_time(vllm_specdec_requests_running[{window}]))"
-            ),
-            why="Requests in the batch of a mean engine." if window == "5m" else "",
-        )
+    running = "model:vllm_specdec_requests_running:avg5m"
+    yield Record(
+        running,
+        f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_running[5m]))",
+        why="Requests in the batch of a mean engine.",
+    )
+    yield Record(
+        "model:vllm_specdec_requests_running:avg1h", f"avg_over_time({running}[1h])"
+    )
     yield _least_accepted()
     yield _restarts()
     yield Record(
@@ -286,15 +286,19 @@ def _least_accepted() -> Record:
     minimum = s.threshold("comparison_minimum_drafts")
     enough = f"on ({s.MODEL}) group_left () ({minimum} / 3600)"
 
-    def others(rate: str) -> str:
+    def all_of_model(rate: str, operator: str) -> str:
         return (
-            f"(sum by ({s.MODEL}) ({rate} and {present}) - on ({s.MODEL}) "
-            f"group_right () {rate})"
+            f"sum by ({s.MODEL}) ({rate} and {present}) {operator} on ({s.MODEL}) "
+            f"group_right () {rate}"
         )
 
-    length = (
-        f"clamp_max({drafted} / {drafts} * {others(drafts)} / {others(drafted)}, 1)"
-    )
+    def others(rate: str) -> str:
+        return f"({all_of_model(rate, '-')})"
+
+    # What the others have over what the engine has, of which each side is read twice
+    # and not three times.
+    of_own = {rate: f"({all_of_model(rate, '/')} - 1)" for rate in (drafts, drafted)}
+    length = f"clamp_max({of_own[drafts]} / {of_own[drafted]}, 1)"
     return Record(
         "engine:vllm_specdec_least_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"

@@ -2,6 +2,8 @@
 call this one `s`.
 """
 
+from collections.abc import Mapping
+
 from mixin import CLUSTER, JOB
 
 #: Labels that name a model, whatever its replicas.
@@ -108,14 +110,29 @@ def tagged(series: str, name: str, value: str) -> str:
 def labelled(name: str, joined: str = "or", **series: str) -> str:
     """Return several series as one that tells them apart by a label.
 
+    `label_replace` names its label at its end, so a comment before each says what the
+    reader is about to read.
+
     Args:
         name: of the label.
         joined: the operator between them.
         series: what each value of the label stands for; `_` is written as a blank.
     """
     return f"\n{joined} ".join(
-        tagged(expr, name, value.replace("_", " ")) for value, expr in series.items()
+        f'# {name}="{value}"\n{tagged(expr, name, value)}'
+        for value, expr in _by_value(series).items()
     )
+
+
+def in_one_line(name: str, **series: str) -> str:
+    """Return the same for a text, joined by `or`."""
+    return " or ".join(
+        tagged(expr, name, value) for value, expr in _by_value(series).items()
+    )
+
+
+def _by_value(series: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", " "): expr for name, expr in series.items()}
 
 
 #: How fast each K that ran at the present load was, over the present one; measured.

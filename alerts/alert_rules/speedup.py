@@ -117,8 +117,9 @@ _METHODS = _Scope(
 def _decided(rule: Callable[[_Scope], str]) -> str:
     """Return a rule for models, and for each method of a model with several."""
     return (
+        "# models with one method\n"
         f"(\n{rule(_MODELS)}\nunless on ({s.MODEL}) {s.METHOD}\n)\n"
-        f"or (\n{rule(_METHODS)}\n)"
+        f"or # each method of a model with several\n(\n{rule(_METHODS)}\n)"
     )
 
 
@@ -399,7 +400,7 @@ def _decisive() -> Record:
     def engines(series: str) -> str:
         return f"count by ({_METHODS.labels}) ({_METHODS.engines(series)})"
 
-    advised = f"{engines(off)} / {engines(s.VOTERS)} > 0.5"
+    advised = f"{engines(off)}\n  / {engines(s.VOTERS)} > 0.5"
 
     def of_model(series: str) -> str:
         return f"({series}\n  unless on ({s.MODEL}) {s.METHOD})"
@@ -434,7 +435,7 @@ def _decisive() -> Record:
     )
     return Record(
         s.DECISIVE,
-        f"({values})\n"
+        f"(\n{values}\n)\n"
         f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
         f"and on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
         why=(
@@ -455,7 +456,7 @@ def _length_of_methods() -> str:
         for counter in ("accepted_tokens", "drafts")
     )
     return (
-        f"1 + {accepted} / ({drafts} > 0)\n"
+        f"1 + {accepted}\n  / ({drafts} > 0)\n"
         f"  and on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}"
     )
 
@@ -473,9 +474,12 @@ def _not_losing(scope: _Scope) -> str:
     measured = f"min by ({scope.labels}) ({scope.engines(_MEASURED)})"
     return (
         f"group by ({scope.labels}) (\n"
+        "  # beneficial now or, without a speedup now, when it was judged last\n"
         f"  {s.compare_each(judged, '>=', 'beneficial_speedup')}\n"
-        f"  or ({beneficial} unless {scope.guess})\n"
-        f"  or (\n"
+        "  or # every exporter says so\n"
+        f"  ({beneficial} unless {scope.guess})\n"
+        "  or # measured on every engine, and no loss\n"
+        "  (\n"
         f"    {s.compare_each(measured, '>=', 'harmful_speedup')}\n"
         f"    and {s.compare_each(scope.speedup, '>=', 'harmful_speedup')}\n"
         "  )\n"
@@ -492,8 +496,10 @@ def _may_pay(scope: _Scope) -> str:
     may_be = f"max by ({scope.labels}) ({scope.engines(f'{_MAY_BE} unless {_JUDGED}')})"
     return (
         f"group by ({scope.labels}) (\n"
+        "  # by its lowest guess\n"
         f"  {s.compare_each(guess, '>=', 'harmful_speedup')}\n"
-        f"  or {s.compare_each(may_be, '>=', 'harmful_speedup')}\n"
+        "  or # by the high end of the interval of an engine with an unknown verdict\n"
+        f"  {s.compare_each(may_be, '>=', 'harmful_speedup')}\n"
         ")\n"
         f"unless {s.compare_each(scope.enough, '<', 'harmful_speedup')}"
     )
@@ -531,7 +537,7 @@ def _by_load() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_judged_requests_running:avg5m",
-        f"({loads})\nand on ({s.MODEL}) ({s.enough('5m')})",
+        f"(\n{loads}\n)\nand on ({s.MODEL}) ({s.enough('5m')})",
         why=(
             "Load and K at which speculation was beneficial, and load at which it "
             "lost: for Reenable."
