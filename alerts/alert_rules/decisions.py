@@ -101,9 +101,11 @@ def _silences() -> Record:
         )
 
     waves = (
+        "  # too low yesterday, and well since\n"
         f"  (count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4\n"
         f"    and {well('12h')})\n"
-        f"  or ({well('30m')}\n"
+        "  or # well again within a day of the last time\n"
+        f"  ({well('30m')}\n"
         f"    and on ({s.MODEL}, method) count_over_time({disable}[1d]))"
     )
     asked = s.told("Disable", 'action="measure"')
@@ -111,11 +113,14 @@ def _silences() -> Record:
     info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
     # Where the model has engines: a gap in scraping ends nothing.
     off = (
+        "  # no engine has the method\n"
         f'  (last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
         f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info})\n"
-        f'  or (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
+        "  or # several methods now\n"
+        f'  (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
         f"and on ({s.MODEL}) {s.METHOD})\n"
-        f"  or ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))"
+        "  or # tokens without drafts\n"
+        f"  ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))"
     )
 
     def harmful(*matchers: str) -> str:
@@ -138,11 +143,12 @@ def _silences() -> Record:
             },
         ),
         why=(
-            "What keeps the rules of Disable below quiet, by the label why. Their "
-            "records are in recording.yml, in the order in which they are made: "
-            "decisive (acceptance, length and speedup), published_rule and "
-            "disable_rule (the lowest of them over its threshold, so that 1 is the "
-            "limit), is_known_not_to_lose and may_pay_by_a_guess.\n"
+            "What keeps the rules of Disable below quiet, by the label why. What they "
+            "read is in recording.yml, from top to bottom: decisive (acceptance, "
+            "length and speedup), published_rule (the lowest of the former two over "
+            "its threshold, so that 1 is the limit), is_known_not_to_lose, "
+            "may_pay_by_a_guess, and disable_rule (the lowest of all three, where "
+            "neither of these holds).\n"
             "- waves: it does not begin, because yesterday within three hours of this "
             "time it was too low for a quarter of an hour (more than four samples, one "
             "in three minutes) and has been well since, as with a batch every night; "
