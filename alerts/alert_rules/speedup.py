@@ -14,6 +14,7 @@ It has no interval. Those of its engines come from the exporter, which gives a s
 only where the interval leaves out 1 or a loss is probable.
 """
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -116,11 +117,22 @@ _METHODS = _Scope(
 
 def _decided(rule: Callable[[_Scope], str]) -> str:
     """Return a rule for models, and for each method of a model with several."""
+    return _either(rule(_MODELS), rule(_METHODS))
+
+
+def _either(of_models: str, of_methods: str) -> str:
+    """Return what is said of models, and instead of each method where a model has
+    several.
+    """
     return (
         "# models with one method\n"
-        f"(\n{rule(_MODELS)}\nunless on ({s.MODEL}) {s.METHOD}\n)\n"
-        f"or # each method of a model with several\n(\n{rule(_METHODS)}\n)"
+        f"(\n{_indented(of_models)}\n  unless on ({s.MODEL}) {s.METHOD}\n)\n"
+        f"or # each method of a model with several\n(\n{_indented(of_methods)}\n)"
     )
+
+
+def _indented(expr: str) -> str:
+    return textwrap.indent(expr, "  ")
 
 
 def engine_records() -> Iterator[Record]:
@@ -400,36 +412,33 @@ def _decisive() -> Record:
     def engines(series: str) -> str:
         return f"count by ({_METHODS.labels}) ({_METHODS.engines(series)})"
 
-    advised = f"{engines(off)}\n  / {engines(s.VOTERS)} > 0.5"
+    advised = f"{engines(off)}\n/ {engines(s.VOTERS)} > 0.5"
 
-    def of_model(series: str) -> str:
-        return f"({series}\n  unless on ({s.MODEL}) {s.METHOD})"
-
-    length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
-    acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
-    speedup = of_model(
-        f'{s.HALF_HOUR}{{method=""}} '
+    length = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
+    acceptance = "model:vllm_specdec_acceptance:ratio_rate5m"
+    speedup = (
+        f'{s.HALF_HOUR}{{method=""}}\n'
         f'and on ({s.MODEL}) ({s.ADVICE}{{action="disable"}} > 0.5)'
     )
     speedup_of_methods = (
         f"max_over_time({_OF_METHODS}[30m]) and {_OF_METHODS}\n"
-        f"  and on ({_METHODS.labels}) ({advised})"
+        f"and on ({_METHODS.labels}) ({advised})"
     )
     measures = {
         "mean_acceptance_length": (
-            f"({length}\n  or ({_length_of_methods()}))",
+            _either(length, _length_of_methods()),
             "disable_mean_acceptance_length",
         ),
         "acceptance_rate": (
-            f'({acceptance}\n  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
+            _either(acceptance, f'{s.JUDGED_ACCEPTANCE}{{method!=""}}'),
             "disable_acceptance_ratio",
         ),
-        "speedup": (f"({speedup}\n  or ({speedup_of_methods}))", "harmful_speedup"),
+        "speedup": (_either(speedup, speedup_of_methods), "harmful_speedup"),
     }
     values = s.labelled(
         "measure",
         **{
-            name: s.tagged(value, "threshold", limit)
+            name: s.tagged(f"(\n{_indented(value)}\n)", "threshold", limit)
             for name, (value, limit) in measures.items()
         },
     )
@@ -456,8 +465,8 @@ def _length_of_methods() -> str:
         for counter in ("accepted_tokens", "drafts")
     )
     return (
-        f"1 + {accepted}\n  / ({drafts} > 0)\n"
-        f"  and on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}"
+        f"1 + {accepted}\n/ ({drafts} > 0)\n"
+        f"and on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}"
     )
 
 
@@ -602,4 +611,5 @@ def _by_method() -> Iterator[Record]:
         f"  {_WITH_ENOUGH_DRAFTS}\n"
         f'  unless on ({s.MODEL}) {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")",
+        why=("The speedup of the same. Engines of which it is not known count as 1."),
     )
