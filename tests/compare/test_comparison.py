@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from compare.sides import DRAFTING, END, side, with_measures
 from support.golden import golden_text
-from vllm_specdec_exporter.commands.compare import compare, render
-from vllm_specdec_exporter.commands.compare.comparison import FORMAT
-from vllm_specdec_exporter.commands.compare.report import render_page, tables
+from vllm_specdec_exporter.commands.compare.comparison import FORMAT, compare
+from vllm_specdec_exporter.commands.compare.report import render, render_page, tables
 from vllm_specdec_exporter.commands.compare.side import Side
 from vllm_specdec_exporter.commands.compare.verdict import (
     ClaimOutcome,

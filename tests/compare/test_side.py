@@ -7,13 +7,13 @@ import pytest
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
 from support.builders import increase
 from support.copies import replace
-from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.report import describe
 from vllm_specdec_exporter.commands.compare.side import (
     Side,
     SideError,
     pool,
     pool_latencies,
+    side_of,
 )
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState

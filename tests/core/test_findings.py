@@ -223,6 +223,12 @@ class TestAcceptance:
             assert setting not in "".join(said.values())
             assert said["first_position"].startswith("The drafter does not fit")
 
+    def test_trees_have_findings_without_a_level(self) -> None:
+        """Their acceptance ratio is not known; what the other measures say is said."""
+        trees = replace(measured(950, generation=35000), acceptance_ratio=None)
+        assert judge_quality(trees, [], Thresholds()).level is None
+        assert names(trees) == [(HINT, "low_coverage")]
+
     def test_limits(self) -> None:
         """Low coverage and abnormal acceptance go by the operator's limits, as the
         alerts do.

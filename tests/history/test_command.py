@@ -5,6 +5,7 @@ refuse.
 import json
 import subprocess
 import tracemalloc
+from argparse import Namespace
 from collections.abc import Iterator
 from inspect import get_annotations
 from pathlib import Path
@@ -432,7 +433,7 @@ def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     )
     written = []
     for as_json in (True, False):
-        show(past, as_json=as_json)
+        show(Namespace(json=as_json), past, "")
         written.append(capsys.readouterr().out)
     for text in written:
         assert ": store down" in text, text

@@ -102,6 +102,47 @@ def test_intervals_hold_the_truth_as_often_as_promised(
     assert in_bins >= (PROMISED - 0.02) * bins
 
 
+_TOO_SHORTLY = (
+    "only no speculation had traffic; K=3 ran too shortly: for {} at a time, and "
+    "15m near start and end are left out"
+)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "shortest_block", "problem"),
+    [
+        (10, 0.0, _TOO_SHORTLY.format("10m")),
+        (15, 100.0, f"{_TOO_SHORTLY.format('15m')}, or less with a shorter --block"),
+        (15, 200.0, _TOO_SHORTLY.format("15m")),
+        (0, 0.0, "only no speculation had traffic"),
+    ],
+    ids=["10 min", "15 min", "no shorter block", "never"],
+)
+def test_what_ran_too_shortly_had_traffic_all_the_same(
+    minutes: float, shortest_block: float, problem: str
+) -> None:
+    """Once for hours, once for a few steps of time: not "only the first had any"."""
+    lives = [Life("r0:8000", 0, 0.5, 0)]
+    if minutes:
+        lives.append(Life("r0:8000", 0.5, 0.5 + minutes / 1440, 3))
+    past = history(World(lives), shortest_block=shortest_block)
+    assert past.problem == problem
+
+
+def test_one_that_ran_too_shortly_beside_others_is_named() -> None:
+    """A K that was taken back at once is no reason to say nothing of it."""
+    day = 1.0
+    lives = [
+        Life("r0:8000", 0, day, 0),
+        Life("r0:8000", day, 2 * day, 5),
+        Life("r0:8000", 2 * day, 2 * day + 10 / 1440, 3),
+    ]
+    past = history(World(lives))
+    assert [change.new for change in past.comparisons] == [1]
+    assert past.problem == _TOO_SHORTLY.format("10m").partition("; ")[2]
+    assert "K=3 ran too shortly: for 10m" in words_of(past)
+
+
 def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> (
     None
 ):

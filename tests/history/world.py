@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_specdec_exporter.commands.history.cells import BlockLength
 from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
     Replica,
@@ -155,12 +156,14 @@ class World:
                 columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
         return grid, shown, grids
 
-    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
+    def past(
+        self, *, leave_out: Sequence[str] = (), shortest_block: float = 0.0
+    ) -> Past:
         """Return the past that is read of it, without Prometheus."""
         grid, shown, grids = self.grids()
         past = Past(
             grid,
-            BLOCK,
+            BlockLength(BLOCK, shortest_block),
             lambda _: MODEL,
             {
                 replica: runs_of(configurations)
