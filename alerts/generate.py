@@ -28,13 +28,18 @@ HERE = Path(__file__).parent
 RULES = HERE / "rules"
 ALERTMANAGER = HERE / "alertmanager.yml"
 
+#: What a reader of any other file than that must know.
+_ELSEWHERE = " Most records that are read here are in recording.yml."
 #: What each file holds.
 FILES = {
     "recording.yml": (recording.ABOUT, tuple(recording.groups())),
     "availability.yml": ("Does monitoring of speculation work?", availability.groups()),
     "activity.yml": ("Does speculation run as configured?", activity.groups()),
     "quality.yml": ("Is acceptance good, and as good as before?", quality.groups()),
-    "boards.yml": ("What only the dashboards read.", tuple(boards.groups())),
+    "boards.yml": (
+        "What the dashboards read; of alerts, only KChangeAdvised reads one.",
+        tuple(boards.groups()),
+    ),
     "requests.yml": (
         "Do single requests lose by speculation, and does their observation work?",
         tuple(requests.groups()),
@@ -92,7 +97,9 @@ def main() -> int:
         grafana=(args.grafana or names.grafana).rstrip("/"),
     )
     texts = {
-        args.out / name: document(about, groups, names)
+        args.out / name: document(
+            about + _ELSEWHERE * (name != "recording.yml"), groups, names
+        )
         for name, (about, groups) in FILES.items()
     }
     if args.alertmanager:

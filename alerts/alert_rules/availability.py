@@ -17,7 +17,7 @@ _REFUSED = "instance:vllm_specdec_is_refused:bool"
 _KNOWN_TO_SERVE = "model:vllm_specdec_vllm_serves:bool"
 _SERVES = f'{_KNOWN_TO_SERVE}{{where!="watched"}}'
 #: Models that exporters of a namespace watched.
-_WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
+_WATCHED = f"last_over_time({s.PROFILES}[7d])"
 #: The label that names where exporters read a model.
 _OF_VLLM = "namespace_of_vllm"
 #: The namespace in the name of a Service, such as vllm.chat.svc:8000.
@@ -38,8 +38,8 @@ def _flaps(up: str, times: int) -> str:
 
 #: How many exporters of a namespace answer; absent if none is a scrape target.
 _ANSWERING = "namespace:vllm_specdec_exporters_up:count"
-#: How many exporters a namespace had when last scraped, within a time.
-_HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
+#: That a namespace had exporters, within a time.
+_HAD = f"last_over_time({_ANSWERING}"
 
 
 def groups() -> tuple[Group, ...]:
@@ -111,13 +111,15 @@ def _serves() -> Record:
             watched=watched,
         ),
         why=(
-            "By the label where. Here: Prometheus scrapes a vLLM with speculation in "
-            "the namespace. Elsewhere, of a namespace that had none for a week: one of "
-            "the model where its exporters read it, or did within a week; another "
-            "vLLM with the same name of a model is none of theirs. Watched only "
-            "remembers where exporters of several servers read them, by the label "
-            "target: a name such as service.namespace, or an address that Prometheus "
-            "scrapes too."
+            "Models that a vLLM with speculation serves, so that lost exporters "
+            "matter; by the label where.\n"
+            "- here: Prometheus scrapes the vLLM in the namespace of the exporters.\n"
+            "- elsewhere, if there was none here for a week: it scrapes one in another "
+            "namespace, where the exporters read it, or did within a week. Another "
+            "vLLM with the same name of a model is none of theirs.\n"
+            "- watched: no vLLM, but where the exporters read one, for elsewhere: by "
+            "the label target of exporters of several servers, which is a name such as "
+            "service.namespace or an address that Prometheus scrapes too."
         ),
     )
 
@@ -179,11 +181,12 @@ def _lost() -> tuple[Alert, ...]:
             ),
             action=_RESTART,
             why=(
-                "Page: all are down; or the number of those that answer fell more than "
-                "once in half an hour, as in a crash loop, and none was up for all of "
-                "five minutes or for half of the half hour. Only while vLLM's own "
-                "series are scraped: a host that is off, or a namespace that is scaled "
-                "to zero, harms nobody. Without them, ExporterDown is a ticket."
+                "Page, reason=down: all are down; or the number of those that answer "
+                "fell more than once in half an hour, as in a crash loop, and none was "
+                "up for all of five minutes or for half of the half hour. Only while "
+                "vLLM's own series are scraped: a host that is off, or a namespace "
+                "that is scaled to zero, harms nobody. Without them, ExporterDown is "
+                "a ticket."
             ),
             context=t.first(
                 f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
@@ -211,8 +214,8 @@ def _lost() -> tuple[Alert, ...]:
                 "the exporter's image."
             ),
             why=(
-                "Page: one failure is one page, and Alertmanager hides those of the "
-                "namespaces."
+                "Page, reason=cluster: one failure is one page, and Alertmanager hides "
+                "those of the namespaces."
             ),
         ),
         _monitoring_lost(
@@ -233,8 +236,8 @@ def _lost() -> tuple[Alert, ...]:
             ),
             action=restore,
             why=(
-                "Page: vLLM itself is still scraped, so the service was not scaled to "
-                "zero. It ends by itself after a week."
+                "Page, reason=absent: vLLM itself is still scraped, so the service was "
+                "not scaled to zero. It ends by itself after a week."
             ),
         ),
         _monitoring_lost(
@@ -254,8 +257,8 @@ def _lost() -> tuple[Alert, ...]:
             ),
             action=restore,
             why=(
-                "Ticket: without vLLM's own series the reason is unknown. It ends by "
-                "itself after a day."
+                "Ticket, reason=absent: without vLLM's own series it is unknown why. "
+                "It ends by itself after a day."
             ),
             severity="warning",
         ),
@@ -277,11 +280,11 @@ def _lost() -> tuple[Alert, ...]:
             ),
             action=_LOOK,
             why=(
-                "Page: all exporters answer, and none reads its vLLM. A refused port "
-                "may be a loading model, and a name without an address a service "
-                "scaled to zero: if all servers of a namespace fail so, there may be "
-                "nothing to watch, unless Prometheus scrapes a vLLM with a model that "
-                "these exporters read within a week."
+                "Page, reason=unreachable: all exporters answer, and none reads its "
+                "vLLM. A refused port may be a loading model, and a name without an "
+                "address a service scaled to zero: if all servers of a namespace fail "
+                "so, there may be nothing to watch, unless Prometheus scrapes a vLLM "
+                "with a model that these exporters read within a week."
             ),
             context=t.first(
                 f"{s.READS}{{NAMESPACE}} == 0",

@@ -1,5 +1,5 @@
-"""Records that only the dashboards read: what would be too long, or too much work, for
-every look at a panel.
+"""Records that the dashboards read: what would be too long, or too much work, for every
+look at a panel.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from .rule import Group, Record
 _OF_ENGINES = f"last_over_time(vllm_specdec_state_code[{s.LOOK_BACK}])"
 _OF_MODELS = "model:vllm_specdec_state:code"
 _VERDICTS = (StateCode.HARMFUL, StateCode.MARGINAL, StateCode.BENEFICIAL)
-#: No alert reads these records, so they are evaluated as seldom as Prometheus's
+#: No alert waits for these records, so they are evaluated as seldom as Prometheus's
 #: look-back of 5m allows.
 _INTERVAL = "4m"
 _K = "num_speculative_tokens"
@@ -97,11 +97,11 @@ def _of_models() -> str:
     )
     return (
         f"{gone}\n"
-        f"or ({worst} == {likely}) "
+        f"or ({worst} == {likely} "
         f"and max by ({s.MODEL}) ({verdicts}) == {StateCode.HARMFUL} "
-        f"unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
-        f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
-        f"or max by ({s.MODEL}) ({states})\n"
+        f"unless on ({s.MODEL}) {_BY_REPLICAS} < 1)\n"
+        f"or (max by ({s.MODEL}) ({verdicts}) {active})\n"
+        f"or max by ({s.MODEL}) (\n{states}\n)\n"
         f"or max by ({s.MODEL}) ({_code(StateCode.SERVER_DOWN, server)})\n"
         f"or on (model_name) ({_code(StateCode.NO_EXPORTER, alone)})"
     )
@@ -126,10 +126,11 @@ def _interval() -> str:
         )
         for name in ("estimated_speedup", "speedup")
     )
-    ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {judged}"
+    without = f"unless on ({s.ENGINE}) {_last('speedup')}"
+    ranks = f"(({estimated})\n  {without})\n  or {judged}"
     weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
     return (
-        f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on "
+        f"(\n{ends}\n)\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on "
         f"({s.MODEL}) {_BY_REPLICAS}"
     )
 
@@ -161,7 +162,7 @@ def _unwatched() -> str:
         ),
         length=f"(1 + ({accepted} / ({drafts} > 0)\nor {sglang}))",
     )
-    return f"({ratios}) unless on (model_name) {_last('info')}"
+    return f"(\n{ratios}\n) unless on (model_name) {_last('info')}"
 
 
 def _at_each_k() -> str:
@@ -272,7 +273,7 @@ def _advised_gain() -> str:
         "basis",
         joined=f"or on ({s.MODEL})",
         measured=f"(max by ({s.MODEL}) ({s.TRIED} and {ran}) - 1)",
-        estimated="clamp_min(model:vllm_specdec_advised_speedup:ratio - 1, 0)",
+        estimated=f"clamp_min({s.ADVISED_SPEEDUP} - 1, 0)",
     )
 
 
@@ -290,7 +291,7 @@ def _before() -> str:
     for name, record in _COMPARED.items():
         middle = "quantile_over_time(0.5, "
         medians[name] = (
-            f"({middle}({record} and {pays})[1d:5m]) and {loses}\n"
+            f"(({middle}({record} and {pays})[1d:5m]) and {loses})\n"
             f"or {middle}{record}[18h:15m] offset 6h)\n"
             f"or {middle}{record}[3h:5m] offset 30m))"
         )
@@ -335,7 +336,7 @@ def _change_by_cause() -> str:
         slower=f"({another_k} and on ({s.MODEL}) {slower})",
     )
     return (
-        f"({causes})\nand on ({s.MODEL}) "
+        f"(\n{causes}\n)\nand on ({s.MODEL}) "
         f"(abs({speedup} / {before('speedup')} - 1) > 0.03)"
     )
 

@@ -89,8 +89,8 @@ def _lacks() -> Record:
     nameless = active.replace('"active"', '"active",model_name="",pod!=""')
     lack = {
         "some_of_its_thresholds": (
-            f"({info} unless on ({s.TARGET}) ({there} == {len(_OF_TARGETS)}) "
-            f"or {info} unless on ({s.MODEL}) ({of_models}))"
+            f"(({info} unless on ({s.TARGET}) ({there} == {len(_OF_TARGETS)}))\n"
+            f"  or ({info} unless on ({s.MODEL}) ({of_models})))"
         ),
         # As of an exporter that is older than the rules.
         "the_state_of_its_engines": f"({info} unless on ({s.TARGET}) {judged})",
@@ -119,9 +119,9 @@ def _unrecorded(active: str) -> str:
     # A speedup outlives the tokens that it was judged by, which weigh it in its model.
     generates = "engine:vllm_specdec_generation_tokens:rate5m > 0"
     return (
-        f"{active} == 1 unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m\n"
-        f"or {s.ENGINE_SPEEDUP} and on ({s.ENGINE}) {generates} "
-        f"unless on ({s.MODEL}) {judged}"
+        f"({active} == 1 unless on ({s.MODEL}) model:vllm_specdec_drafts:rate5m)\n"
+        f"  or ({s.ENGINE_SPEEDUP} and on ({s.ENGINE}) {generates} "
+        f"unless on ({s.MODEL}) {judged})"
     )
 
 

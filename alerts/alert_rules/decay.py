@@ -149,7 +149,7 @@ def _of_earlier_days() -> Record:
     )
     return Record(
         _OF_EARLIER,
-        f"({values})\n"
+        f"(\n{values}\n)\n"
         f"and on ({s.MODEL}) ({s.enough('1d', 'comparison_minimum_drafts')})",
         why=(
             "The mean acceptance length of the last day, if it had enough drafts, over "
@@ -201,7 +201,7 @@ def _of_days(
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
         sample=t.drafts("1d"),
         context=t.each(
-            s.labelled("day", **lengths).replace("\n", " "),
+            s.in_one_line("day", **lengths),
             "day",
             t.NUMBER,
             "mean acceptance length ",

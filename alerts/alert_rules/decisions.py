@@ -18,7 +18,6 @@ _MOST_ADVISED = (
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
-_GAIN = "model:vllm_specdec_advised_speedup:ratio"
 #: Why Disable does not begin, does not go on, or is not sent, by the label `why`.
 _SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
@@ -102,9 +101,11 @@ def _silences() -> Record:
         )
 
     waves = (
+        "  # too low yesterday, and well since\n"
         f"  (count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4\n"
         f"    and {well('12h')})\n"
-        f"  or ({well('30m')}\n"
+        "  or # well again within a day of the last time\n"
+        f"  ({well('30m')}\n"
         f"    and on ({s.MODEL}, method) count_over_time({disable}[1d]))"
     )
     asked = s.told("Disable", 'action="measure"')
@@ -112,11 +113,14 @@ def _silences() -> Record:
     info = f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])"
     # Where the model has engines: a gap in scraping ends nothing.
     off = (
+        "  # no engine has the method\n"
         f'  (last_over_time({s.DISABLE_RULE}{{method!=""}}[1h]) '
         f"and on ({s.MODEL}) {info} unless on ({s.MODEL}, method) {info})\n"
-        f'  or (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
+        "  or # several methods now\n"
+        f'  (last_over_time({s.DISABLE_RULE}{{method=""}}[1h]) '
         f"and on ({s.MODEL}) {s.METHOD})\n"
-        f"  or ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))"
+        "  or # tokens without drafts\n"
+        f"  ({judged} and on ({s.MODEL}) ({s.UNDRAFTED}))"
     )
 
     def harmful(*matchers: str) -> str:
@@ -139,15 +143,23 @@ def _silences() -> Record:
             },
         ),
         why=(
-            "By the label why. Waves: Disable does not begin, because yesterday within "
-            "three hours of this time it was too low for a quarter of an hour (more "
-            "than four samples, one in three minutes) and has been well since, as with "
-            "a batch every night; or because it fired within a day, and has been well "
-            "for a quarter of the last half hour. Asked: to measure is asked for once "
-            "in six days. Off: it does not go on, because the method has no engines, "
-            "but the model has; or the model has several methods now, and is judged as "
-            "a whole no more; or tokens have no drafts. Harm: Harmful has told of it "
-            "within two hours, of this method or of the model."
+            "What keeps the rules of Disable below quiet, by the label why. What they "
+            "read is in recording.yml, from top to bottom: decisive (acceptance, "
+            "length and speedup), published_rule (the lowest of the former two over "
+            "its threshold, so that 1 is the limit), is_known_not_to_lose, "
+            "may_pay_by_a_guess, and disable_rule (the lowest of all three, where "
+            "neither of these holds).\n"
+            "- waves: it does not begin, because yesterday within three hours of this "
+            "time it was too low for a quarter of an hour (more than four samples, one "
+            "in three minutes) and has been well since, as with a batch every night; "
+            "or because it fired within a day, and has been well for a quarter of the "
+            "last half hour.\n"
+            "- asked: to measure is asked for once in six days.\n"
+            "- off: it does not go on, because the method has no engines, but the "
+            "model has; or the model has several methods now, and is judged as a whole "
+            "no more; or tokens have no drafts.\n"
+            "- harm: Harmful has told of it within two hours, of this method or of the "
+            "model."
         ),
     )
 
@@ -207,7 +219,7 @@ def _measure() -> Alert:
         last = f"last_over_time(vllm_specdec_{gauge}[{s.LOOK_BACK}])"
         return (
             f"({aggregation}({last} and on ({s.ENGINE}) {s.METHOD}{{METHOD}}) "
-            f"or {aggregation}({last}) unless on () {s.METHOD}{{MODEL}})"
+            f"or ({aggregation}({last}) unless on () {s.METHOD}{{MODEL}}))"
         )
 
     values = {
@@ -215,9 +227,7 @@ def _measure() -> Alert:
         "intervals_from": of_engines("min", 'speedup_interval{bound="low",MODEL}'),
         "up_to": of_engines("max", 'speedup_interval{bound="high",MODEL}'),
     }
-    guess = t.each(
-        s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": "
-    )
+    guess = t.each(s.in_one_line("value", **values), "value", t.NUMBER, ": ")
     return Alert(
         name="Disable",
         subject="decision",
@@ -309,7 +319,7 @@ def _as_loaded() -> Record:
 def _steady_advice() -> Record:
     return Record(
         _STEADY,
-        f"group by ({s.MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
+        f"group by ({s.MODEL}) (\n  {s.ADVISED_SPEEDUP} >= {_WORTH_A_TICKET}\n"
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
         f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
         f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
@@ -453,7 +463,7 @@ def _near_break_even() -> Alert:
             f"and {in_5m}\n"
             f"unless {s.PAYS}\n"
             f"unless on ({s.MODEL}) "
-            f'model:vllm_specdec_basis:engines{{basis="measured"}}'
+            f'{s.ENGINES}{{basis="measured"}}'
         ),
         hold="30m",
         keep="30m",

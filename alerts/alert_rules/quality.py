@@ -74,7 +74,7 @@ def _poor_measures() -> Record:
     )
     return Record(
         _POOR,
-        f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}",
+        f"(\n{values}\n)\nand on ({s.MODEL}) {s.ENOUGH_30M}",
         why=(
             "The published rubric, by method: what is below its threshold over half "
             "an hour. The first position shows best how well drafter and target "
@@ -88,7 +88,7 @@ def _poor() -> Alert:
     limits = {
         name: t.of_model(s.threshold(limit)) for name, (_, limit) in _MEASURES.items()
     }
-    shown = s.labelled("measure", **limits).replace("\n", " ")
+    shown = s.in_one_line("measure", **limits)
     return Alert(
         name="AcceptanceLow",
         subject="acceptance",

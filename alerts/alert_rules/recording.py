@@ -4,8 +4,6 @@ else.
 
 from collections.abc import Iterator
 
-from mixin import CLUSTER
-
 from . import series as s
 from . import speedup
 from .rule import Group, Record
@@ -130,7 +128,9 @@ def _growth(counter: str, window: str) -> str:
 #: Rates that are recorded for engines as well: engines are judged one by one, and sums
 #: of models are made from one rate.
 _OF_ENGINES = {
-    *((counter, "5m") for counter in RATES["5m"]),
+    ("drafts", "5m"),
+    ("accepted_tokens", "5m"),
+    ("generation_tokens", "5m"),
     ("drafts", "1h"),
     ("accepted_tokens", "1h"),
 }
@@ -172,9 +172,9 @@ def _length_of_a_day() -> Record:
 def _restarts() -> Record:
     return Record(
         s.RESTARTS,
-        f"count by ({s.MODEL}) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]) "
+        f"(count by ({s.MODEL}) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]) "
         "unless (vllm_specdec_info offset 2h))\n"
-        f"and on ({s.MODEL}) (model:vllm_specdec_cost_profile:engines offset 2h)\n"
+        f"  and on ({s.MODEL}) ({s.PROFILES} offset 2h))\n"
         f"or sum by ({s.MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
         why=(
             "Engines that were started within two hours, of a model that was there "
@@ -227,14 +227,6 @@ def _ratios(window: str) -> Iterator[Record]:
 
 def _engines() -> Iterator[Record]:
     look = s.LOOK_BACK
-    yield Record(
-        "namespace:vllm_specdec_exporters:count",
-        f"count by ({CLUSTER}, namespace) (up{{{s.EXPORTER_JOB}}})",
-        why=(
-            "Scrape targets of a namespace: how MonitoringLost finds that they are "
-            "gone."
-        ),
-    )
     k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_num_speculative_tokens:max", f"max by ({s.MODEL}) ({k})"
@@ -242,15 +234,15 @@ def _engines() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_num_speculative_tokens:min", f"min by ({s.MODEL}) ({k})"
     )
-    for window in ("5m", "1h"):
-        yield Record(
-            f"model:vllm_specdec_requests_running:avg{window}",
-            (
-                f"avg by ({s.MODEL}) "
-                f"(avg_over_time(vllm_specdec_requests_running[{window}]))"
-            ),
-            why="Requests in the batch of a mean engine." if window == "5m" else "",
-        )
+    running = "model:vllm_specdec_requests_running:avg5m"
+    yield Record(
+        running,
+        f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_running[5m]))",
+        why="Requests in the batch of a mean engine.",
+    )
+    yield Record(
+        "model:vllm_specdec_requests_running:avg1h", f"avg_over_time({running}[1h])"
+    )
     yield _least_accepted()
     yield _restarts()
     yield Record(
@@ -294,15 +286,19 @@ def _least_accepted() -> Record:
     minimum = s.threshold("comparison_minimum_drafts")
     enough = f"on ({s.MODEL}) group_left () ({minimum} / 3600)"
 
-    def others(rate: str) -> str:
+    def all_of_model(rate: str, operator: str) -> str:
         return (
-            f"(sum by ({s.MODEL}) ({rate} and {present}) - on ({s.MODEL}) "
-            f"group_right () {rate})"
+            f"sum by ({s.MODEL}) ({rate} and {present}) {operator} on ({s.MODEL}) "
+            f"group_right () {rate}"
         )
 
-    length = (
-        f"clamp_max({drafted} / {drafts} * {others(drafts)} / {others(drafted)}, 1)"
-    )
+    def others(rate: str) -> str:
+        return f"({all_of_model(rate, '-')})"
+
+    # What the others have over what the engine has, of which each side is read twice
+    # and not three times.
+    of_own = {rate: f"({all_of_model(rate, '/')} - 1)" for rate in (drafts, drafted)}
+    length = f"clamp_max({of_own[drafts]} / {of_own[drafted]}, 1)"
     return Record(
         "engine:vllm_specdec_least_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
@@ -326,28 +322,16 @@ def _advice() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
         f"quantile by ({s.MODEL}) (0.5, {s.ADVISED})",
+        why="The advised K of a typical engine.",
+    )
+    yield Record(
+        s.ENGINES,
+        f"count by ({s.MODEL}, cost_profile) "
+        f"(last_over_time(vllm_specdec_info[{look}]))\n"
+        f"or count by ({s.MODEL}, basis) "
+        f"(last_over_time(vllm_specdec_speedup[{look}]))",
         why=(
-            "The advised K of a typical engine, and how much faster engines would be "
-            "with theirs."
+            "Engines by the cost profile of their estimate; and those with a speedup "
+            "by its basis."
         ),
-    )
-    yield Record(
-        "model:vllm_specdec_advised_speedup:ratio",
-        f"avg by ({s.MODEL}) "
-        f"(last_over_time(vllm_specdec_advised_speedup_ratio[{look}]))",
-    )
-    yield Record(
-        "model:vllm_specdec_cost_profile:engines",
-        (
-            f"count by ({s.MODEL}, cost_profile) "
-            f"(last_over_time(vllm_specdec_info[{look}]))"
-        ),
-        why=(
-            "Engines by the cost profile of their estimate, and by the basis of their "
-            "speedup."
-        ),
-    )
-    yield Record(
-        "model:vllm_specdec_basis:engines",
-        f"count by ({s.MODEL}, basis) (last_over_time(vllm_specdec_speedup[{look}]))",
     )

@@ -38,7 +38,8 @@ class Record:
         name: what it is recorded as.
         expr: what it is.
         labels: labels to add.
-        why: a comment for the reader of the YAML.
+        why: a comment for the reader of the YAML; a line that begins with "- " is an
+            item of a list.
     """
 
     name: str

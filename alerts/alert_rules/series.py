@@ -2,6 +2,8 @@
 call this one `s`.
 """
 
+from collections.abc import Mapping
+
 from mixin import CLUSTER, JOB
 
 #: Labels that name a model, whatever its replicas.
@@ -108,14 +110,29 @@ def tagged(series: str, name: str, value: str) -> str:
 def labelled(name: str, joined: str = "or", **series: str) -> str:
     """Return several series as one that tells them apart by a label.
 
+    `label_replace` names its label at its end, so a comment before each says what the
+    reader is about to read.
+
     Args:
         name: of the label.
         joined: the operator between them.
         series: what each value of the label stands for; `_` is written as a blank.
     """
     return f"\n{joined} ".join(
-        tagged(expr, name, value.replace("_", " ")) for value, expr in series.items()
+        f'# {name}="{value}"\n{tagged(expr, name, value)}'
+        for value, expr in _by_value(series).items()
     )
+
+
+def in_one_line(name: str, **series: str) -> str:
+    """Return the same for a text, joined by `or`."""
+    return " or ".join(
+        tagged(expr, name, value) for value, expr in _by_value(series).items()
+    )
+
+
+def _by_value(series: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", " "): expr for name, expr in series.items()}
 
 
 #: How fast each K that ran at the present load was, over the present one; measured.
@@ -153,6 +170,11 @@ VOTERS = (
     f"{plain(ADVISED)} or "
     f"(engine:vllm_specdec_drafts:rate5m > 0 unless {ENGINE_SPEEDUP})"
 )
+#: How much faster engines would be with the K that they are advised.
+ADVISED_SPEEDUP = (
+    f"avg by ({MODEL}) "
+    f"(last_over_time(vllm_specdec_advised_speedup_ratio[{LOOK_BACK}]))"
+)
 #: The share of them that are advised to do something, by the label `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
 #: Of each method of a model with several, else of the model, while there are enough
@@ -165,6 +187,10 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
 HALF_HOUR = "model:vllm_specdec_speedup:ratio_rate30m"
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
+#: The number of engines of a model by their cost profile, and by the basis of their
+#: speedup.
+ENGINES = "model:vllm_specdec_engines:count"
+PROFILES, BASES = (f'{ENGINES}{{basis{operator}""}}' for operator in ("=", "!="))
 #: Drafts of engines with a known speedup.
 JUDGED_DRAFTS = "model:vllm_specdec_judged_drafts:rate5m"
 #: The speedup of a model now, where it is known.

@@ -14,6 +14,7 @@ It has no interval. Those of its engines come from the exporter, which gives a s
 only where the interval leaves out 1 or a loss is probable.
 """
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -116,10 +117,22 @@ _METHODS = _Scope(
 
 def _decided(rule: Callable[[_Scope], str]) -> str:
     """Return a rule for models, and for each method of a model with several."""
+    return _either(rule(_MODELS), rule(_METHODS))
+
+
+def _either(of_models: str, of_methods: str) -> str:
+    """Return what is said of models, and instead of each method where a model has
+    several.
+    """
     return (
-        f"(\n{rule(_MODELS)}\n)\nunless on ({s.MODEL}) {s.METHOD}\n"
-        f"or (\n{rule(_METHODS)}\n)"
+        "# models with one method\n"
+        f"(\n{_indented(of_models)}\n  unless on ({s.MODEL}) {s.METHOD}\n)\n"
+        f"or # each method of a model with several\n(\n{_indented(of_methods)}\n)"
     )
+
+
+def _indented(expr: str) -> str:
+    return textwrap.indent(expr, "  ")
 
 
 def engine_records() -> Iterator[Record]:
@@ -288,7 +301,7 @@ def _over_hours() -> Iterator[Record]:
 
     yield Record(
         s.HALF_HOUR,
-        f"{mean('30m')}\nand {enough}\nunless on ({s.MODEL}) {s.METHOD}\n"
+        f"({mean('30m')}\n  and {enough}\n  unless on ({s.MODEL}) {s.METHOD})\n"
         f"or (avg_over_time({_OF_METHODS}[30m]) and {_OF_METHODS})",
         why=(
             "Both sides are means of rates over the same time, so this is a ratio of "
@@ -399,42 +412,39 @@ def _decisive() -> Record:
     def engines(series: str) -> str:
         return f"count by ({_METHODS.labels}) ({_METHODS.engines(series)})"
 
-    advised = f"{engines(off)} / {engines(s.VOTERS)} > 0.5"
+    advised = f"{engines(off)}\n/ {engines(s.VOTERS)} > 0.5"
 
-    def of_model(series: str) -> str:
-        return f"({series}\n  unless on ({s.MODEL}) {s.METHOD})"
-
-    length = of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m")
-    acceptance = of_model("model:vllm_specdec_acceptance:ratio_rate5m")
-    speedup = of_model(
-        f'{s.HALF_HOUR}{{method=""}} '
+    length = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
+    acceptance = "model:vllm_specdec_acceptance:ratio_rate5m"
+    speedup = (
+        f'{s.HALF_HOUR}{{method=""}}\n'
         f'and on ({s.MODEL}) ({s.ADVICE}{{action="disable"}} > 0.5)'
     )
     speedup_of_methods = (
         f"max_over_time({_OF_METHODS}[30m]) and {_OF_METHODS}\n"
-        f"  and on ({_METHODS.labels}) ({advised})"
+        f"and on ({_METHODS.labels}) ({advised})"
     )
     measures = {
         "mean_acceptance_length": (
-            f"({length}\n  or ({_length_of_methods()}))",
+            _either(length, _length_of_methods()),
             "disable_mean_acceptance_length",
         ),
         "acceptance_rate": (
-            f'({acceptance}\n  or {s.JUDGED_ACCEPTANCE}{{method!=""}})',
+            _either(acceptance, f'{s.JUDGED_ACCEPTANCE}{{method!=""}}'),
             "disable_acceptance_ratio",
         ),
-        "speedup": (f"({speedup}\n  or ({speedup_of_methods}))", "harmful_speedup"),
+        "speedup": (_either(speedup, speedup_of_methods), "harmful_speedup"),
     }
     values = s.labelled(
         "measure",
         **{
-            name: s.tagged(value, "threshold", limit)
+            name: s.tagged(f"(\n{_indented(value)}\n)", "threshold", limit)
             for name, (value, limit) in measures.items()
         },
     )
     return Record(
         s.DECISIVE,
-        f"({values})\n"
+        f"(\n{values}\n)\n"
         f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
         f"and on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
         why=(
@@ -455,8 +465,8 @@ def _length_of_methods() -> str:
         for counter in ("accepted_tokens", "drafts")
     )
     return (
-        f"1 + {accepted} / ({drafts} > 0)\n"
-        f"  and on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}"
+        f"1 + {accepted}\n/ ({drafts} > 0)\n"
+        f"and on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}"
     )
 
 
@@ -473,9 +483,12 @@ def _not_losing(scope: _Scope) -> str:
     measured = f"min by ({scope.labels}) ({scope.engines(_MEASURED)})"
     return (
         f"group by ({scope.labels}) (\n"
+        "  # beneficial now or, without a speedup now, when it was judged last\n"
         f"  {s.compare_each(judged, '>=', 'beneficial_speedup')}\n"
-        f"  or ({beneficial} unless {scope.guess})\n"
-        f"  or (\n"
+        "  or # every exporter says so\n"
+        f"  ({beneficial} unless {scope.guess})\n"
+        "  or # measured on every engine, and no loss\n"
+        "  (\n"
         f"    {s.compare_each(measured, '>=', 'harmful_speedup')}\n"
         f"    and {s.compare_each(scope.speedup, '>=', 'harmful_speedup')}\n"
         "  )\n"
@@ -492,8 +505,10 @@ def _may_pay(scope: _Scope) -> str:
     may_be = f"max by ({scope.labels}) ({scope.engines(f'{_MAY_BE} unless {_JUDGED}')})"
     return (
         f"group by ({scope.labels}) (\n"
+        "  # by its lowest guess\n"
         f"  {s.compare_each(guess, '>=', 'harmful_speedup')}\n"
-        f"  or {s.compare_each(may_be, '>=', 'harmful_speedup')}\n"
+        "  or # by the high end of the interval of an engine with an unknown verdict\n"
+        f"  {s.compare_each(may_be, '>=', 'harmful_speedup')}\n"
         ")\n"
         f"unless {s.compare_each(scope.enough, '<', 'harmful_speedup')}"
     )
@@ -531,7 +546,7 @@ def _by_load() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_judged_requests_running:avg5m",
-        f"({loads})\nand on ({s.MODEL}) ({s.enough('5m')})",
+        f"(\n{loads}\n)\nand on ({s.MODEL}) ({s.enough('5m')})",
         why=(
             "Load and K at which speculation was beneficial, and load at which it "
             "lost: for Reenable."
@@ -559,16 +574,19 @@ def _by_method() -> Iterator[Record]:
     def total(rates: str) -> str:
         return f"sum by ({s.MODEL}, method) ({rates})"
 
-    accepted, drafted, drafts = (
-        total(of_methods(counter))
-        for counter in ("accepted_tokens", "draft_tokens", "drafts")
+    accepted, drafts = (
+        total(of_methods(counter)) for counter in ("accepted_tokens", "drafts")
+    )
+    drafted = total(
+        "increase(vllm_specdec_draft_tokens_total[5m]) / 300 "
+        f"* on ({s.ENGINE}) group_left (method) {s.METHOD}"
     )
     enough = s.compare_each(f"300 * {drafts}", ">=", "advice_minimum_drafts")
     yield Record(
         s.JUDGED_ACCEPTANCE,
-        f"{accepted}\n"
-        f"/ ({drafted} > 0)\n"
-        f"and ({enough})\n"
+        f"({accepted}\n"
+        f"  / ({drafted} > 0)\n"
+        f"  and ({enough}))\n"
         f"or on ({s.MODEL}) (\n"
         "  model:vllm_specdec_acceptance:ratio_rate5m\n"
         f"  and {s.enough('5m')}\n"
@@ -593,4 +611,5 @@ def _by_method() -> Iterator[Record]:
         f"  {_WITH_ENOUGH_DRAFTS}\n"
         f'  unless on ({s.MODEL}) {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")",
+        why=("The speedup of the same. Engines of which it is not known count as 1."),
     )

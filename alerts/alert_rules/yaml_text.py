@@ -96,7 +96,7 @@ def _group(group: Group, names: Mixin) -> dict[str, Any]:
                 }
         rules.append(content)
         if rule.why:
-            comment = textwrap.fill(rule.why, _WIDTH - _INDENT - 2)
+            comment = "\n".join(map(_filled, rule.why.splitlines()))
             rules.yaml_set_comment_before_after_key(
                 len(rules) - 1, before=comment, indent=_INDENT
             )
@@ -105,6 +105,12 @@ def _group(group: Group, names: Mixin) -> dict[str, Any]:
         "interval": group.interval or names.interval,
         "rules": rules,
     }
+
+
+def _filled(line: str) -> str:
+    """Return a line of a comment in lines; those of a list item are indented."""
+    indent = "  " * line.startswith("- ")
+    return textwrap.fill(line, _WIDTH - _INDENT - 2, subsequent_indent=indent)
 
 
 def _record(rule: Record) -> dict[str, Any]:

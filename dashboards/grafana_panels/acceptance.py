@@ -35,7 +35,6 @@ from .promql import (
     threshold,
     total,
 )
-from .variables import MODELS
 
 #: Half the least width of the band of the day before, as a share: 1 % on a calm day is
 #: not unusual.
@@ -158,7 +157,7 @@ def day_before() -> TimeSeries:
 
 
 _EACH = "pod, instance, engine"
-_ENGINE = f"engine:vllm_specdec_{{}}_tokens:rate5m{{{{{MODELS}}}}}"
+_ENGINE = f"{MODEL}, instance, engine"
 
 by_pod = lines(
     "Acceptance by pod",
@@ -176,7 +175,8 @@ by_pod = lines(
             "{{pod}} {{instance}} {{engine}}",
         ),
         over_time(
-            f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on "
+            f"{total(increases('accepted_tokens'), _ENGINE)} / "
+            f"({total(increases('draft_tokens'), _ENGINE)} > 0) < on "
             f"({MODEL}) group_left () "
             f"({recorded('acceptance:ratio_rate5m')} * on ({MODEL}) "
             f"(1 - {threshold('outlier_ratio')}))",

@@ -154,16 +154,6 @@ def _advised(engines: list[Engine]) -> list[int]:
     ]
 
 
-def _gain(engines: list[Engine]) -> float | None:
-    phases = [one.phase for one in engines if one.phase.recommended_k is not None]
-    gains = [
-        1 + one.gain * (one.recommended_k != len(one.acceptance)) for one in phases
-    ]
-    if gains:
-        return statistics.mean(gains)
-    return None
-
-
 def _running(engines: list[Engine]) -> float:
     return _total(engines, "running") / len(engines)
 
@@ -180,7 +170,6 @@ OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
     "recommended_num_speculative_tokens:median": lambda engines: (
         statistics.median(_advised(engines)) if _advised(engines) else None
     ),
-    "advised_speedup:ratio": _gain,
 }
 
 
@@ -234,8 +223,7 @@ def engines() -> dict[str, Values]:
         },
         f"engine:{NAME}_least_accepted_per_draft:rate1h": least,
         f"model:{NAME}_advice:ratio": actions,
-        f"model:{NAME}_cost_profile:engines": profiles,
-        f"model:{NAME}_basis:engines": bases,
+        f"model:{NAME}_engines:count": {**profiles, **bases},
     }
 
 
@@ -297,6 +285,8 @@ def speedups() -> dict[str, Values]:
             for key, value in ratio.items()
             if 30 * drafts[key] >= LIMITS.advice_minimum_drafts
         },
+        # What is steady was never faster.
+        "best_speedup:max12m": ratio,
         "speedup_of_enough_drafts:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
         "speedup_without_guesses:ratio_rate5m": {
@@ -429,7 +419,6 @@ def all_values() -> dict[str, Values]:
         **requests(),
         **objective(),
         **thresholds(),
-        f"namespace:{NAME}_exporters:count": _exporters(),
         # All of them answer.
         f"namespace:{NAME}_exporters_up:count": _exporters(),
     }

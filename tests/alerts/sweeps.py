@@ -258,6 +258,31 @@ def two_clusters(world: World, namespace: str) -> None:
     )
 
 
+def by_two_exporters(world: World, namespace: str) -> None:
+    """Two exporters read each of two engines."""
+    for index in (1, 2, 101, 102):
+        replica(world, index, Phase(2 * HOUR), namespace=namespace)
+    for index in (1, 2):
+        world.server(2 * HOUR, instance=f"10.0.0.{index}:8000", namespace=namespace)
+
+
+def by_a_pair(world: World, namespace: str) -> None:
+    """A pair of Prometheus servers scrapes everything, and each has a label of its
+    own.
+    """
+    for index in (1, 2):
+        for sender in ("a", "b"):
+            replica(
+                world,
+                index,
+                Phase(2 * HOUR),
+                server=2 * HOUR,
+                requests=(replace(GOOD_REQUESTS, minutes=2 * HOUR),),
+                labels={"replica": sender},
+                namespace=namespace,
+            )
+
+
 BLIND = frozenset({("RulesBlind", "instance")})
 #: Its drafts are a tenth of all, which is more than the objective allows.
 BAD_REPLICA = frozenset({("EngineOutlier", "engine"), ("ObjectiveBurning", "model")})
@@ -283,6 +308,11 @@ LONG: tuple[Sweep, ...] = (
             "no-counters": without(COUNTERS, pair(replace(TERRIBLE, minutes=2 * HOUR))),
         },
         dict.fromkeys(("no-thresholds", "no-info", "no-counters"), BLIND),
+    ),
+    Sweep(
+        "everything-twice",
+        2 * HOUR,
+        {"two-exporters": by_two_exporters, "pair": by_a_pair},
     ),
     Sweep("one-bad-replica", 150, {"chat": one_of_ten}, {"chat": BAD_REPLICA}),
     Sweep("other-cluster", 130, {"chat": two_clusters}),
