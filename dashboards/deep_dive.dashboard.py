@@ -4,6 +4,7 @@ from grafana_panels import (
     acceptance,
     annotations,
     choice_of_k,
+    glossary,
     latency,
     links,
     variables,
@@ -120,7 +121,10 @@ dashboard = Dashboard(
     ),
     page="tuning.md",
     sections=[
-        ("", [model, engines, *latency.why, acceptance.by_pod]),
+        (
+            "",
+            [glossary.of_models(), model, engines, *latency.why, acceptance.by_pod],
+        ),
         ("Which K?", choice_of_k.which_k),
         ("Where in a draft are tokens lost?", acceptance.by_position),
         ("Has acceptance changed?", acceptance.changes),

@@ -50,9 +50,10 @@ def why_mappings() -> list[Json]:
     signs = {"-": "-", "": "+"}
     mappings = [
         pattern(
-            rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) (load.*)",
-            f"{signs[change]}$3 ×: drafts {signs[drafts]}$2, $4 {signs[load]}$1",
+            rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) {cause}",
+            f"{signs[change]}$3 ×: drafts {signs[drafts]}$2, {words} {signs[load]}$1",
         )
+        for cause, words in {"load": "load", "load_or_K": "K or load"}.items()
         for load, drafts, change in product(signs, repeat=3)
     ]
     mappings += [
@@ -91,13 +92,13 @@ def models_table(
         {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=106),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=102),
             Column(
                 "Since",
                 verdict.since(),
                 unit="s",
                 decimals=1,
-                width=80,
+                width=106,
                 mappings=verdict.since_mappings(),
             ),
             *more,
@@ -107,13 +108,13 @@ def models_table(
             named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
             named(
                 "Do",
-                custom__width=180,
+                custom__width=174,
                 custom__cellOptions=WRAPPED,
                 mappings=verdict.todo_mappings(),
             ),
             named(
                 "Why",
-                custom__width=165,
+                custom__width=150,
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),

@@ -3,8 +3,9 @@ answers.
 
     PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER]
 
-A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps
-every version.
+A picture is reduced to 256 colours: these are plain surfaces, and a repository keeps
+every version. Those that cover most would leave none for thin lines, which would then
+look alike; so the palette covers the range of colours.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ PICTURES = ROOT / "docs/images/dashboards"
 USUAL = 1440
 WIDE = 1920
 HOURS = 2.0
-_COLORS = 128
+_COLORS = 256
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,11 @@ def main() -> None:
             picture = (
                 Image.open(path)
                 .convert("RGB")
-                .quantize(_COLORS, dither=Image.Dither.NONE)
+                .quantize(
+                    _COLORS,
+                    method=Image.Quantize.MAXCOVERAGE,
+                    dither=Image.Dither.NONE,
+                )
             )
             picture.save(out / path.name, optimize=True)
             print(path.name)

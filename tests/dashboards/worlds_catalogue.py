@@ -72,6 +72,8 @@ ZONES = {
     "break_even_acceptance_ratio": 0.65,
     "poor_request_acceptance_ratio": 0.50,
 }
+#: So few drafts that minutes are not enough to judge by.
+RARE = traffic(acceptance=(0.80, 0.75, 0.70), clients=1, draft_probability=0.001)
 NGRAM = spec_config("ngram", 16, prompt_lookup_max=4)
 
 
@@ -115,9 +117,7 @@ def _states(_: Path) -> tuple[Pod, ...]:
         "off": (Phase(60, traffic("off", 0)),),
         "bypassed": then(GOOD, Phase(40, traffic("bypass")), hours=1),
         "idle": then(GOOD, Phase(30, traffic("idle")), hours=1),
-        "warming-up": then(
-            GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True), hours=1
-        ),
+        "warming-up": then(GOOD, Phase(7, None), Phase(6, RARE, restart=True), hours=1),
         "server-down": then(GOOD, Phase(15, None), hours=1),
         "exporter-down": (all_the_time(GOOD, 1),),
         "loses": (all_the_time(traffic(acceptance=(0.18, 0.08, 0.05), clients=30), 1),),
