@@ -49,6 +49,7 @@ model = models_table(
     "Needs the exporter. Whether speculation pays follows from no panel below alone.",
     "no exporter: the panels below need none",
     states=verdict.of_models(),
+    why_width=230,
     rows=6,
 )
 

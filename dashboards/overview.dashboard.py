@@ -20,7 +20,7 @@ from grafana_panels.field import (
     word_mapping,
 )
 from grafana_panels.latency import UNKNOWN, unknown
-from grafana_panels.models import FAST, models_table
+from grafana_panels.models import FAST, models_table, won
 from grafana_panels.palette import AMBER, BLUE, COAL, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
 from grafana_panels.promql import (
@@ -36,10 +36,9 @@ from grafana_panels.promql import (
     recorded,
     renamed,
     threshold,
-    total,
 )
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
-from grafana_panels.variables import LABELS, MODELS, TARGETS
+from grafana_panels.variables import LABELS, TARGETS
 from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
 
@@ -61,7 +60,6 @@ SUMS = {
     **{code: verdict.VERDICTS[code] for code in range(2, 9)},
     9: ("NO VERDICT", GREY),
 }
-_K_WORDS = word_mapping({verdict.MIXED: ("mixed", GREY)})
 
 
 def missing(text: str, condition: str, label: str = "") -> str:
@@ -116,34 +114,22 @@ _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
 _LEFT = f"{recorded('worth_it_error_budget:remaining30d')}[1d]"
 _LOSING = recorded("loss:ratio", window="6h")
 _OBJECTIVE = threshold("worth_it_objective_ratio")
-BUDGET = (
-    f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)\n"
-    f"or on ({MODEL}) 0 * ({_LOSING} > on ({MODEL}) 1 - {_OBJECTIVE})"
-)
+_HOUR_AGO = f"last_over_time({_LEFT} offset 1h)"
+_OVERSPENT = f"({_LOSING} > on ({MODEL}) 1 - {_OBJECTIVE})"
+BUDGET = f"last_over_time({_LEFT}) and {_HOUR_AGO}\nor on ({MODEL}) 0 * {_OVERSPENT}"
 #: How many seconds of the two hours are left that a budget takes from the first drafts
 #: that rules judged: it is of whole hours, and counts once it is an hour old.
-_JUDGED = f"timestamp({recorded('judged_drafts:rate5m')})[3h:1m]"
+_JUDGES = recorded("judged_drafts:rate5m")
+_JUDGED = f"timestamp({_JUDGES})[3h:1m]"
 _BUDGET_IN = (
-    f"(7200 - time() + min(min_over_time({_JUDGED})) > 0) unless on () ({BUDGET})"
+    f"(7200 - time() + min(min_over_time({_JUDGED})) > 0) and on () {_JUDGES}\n"
+    f"unless on () ({_HOUR_AGO} or {_OVERSPENT})"
 )
 
 
 def outcome(word: str, hours: str) -> str:
     """Return hours with a word for them."""
     return f'label_replace({hours}, "outcome", "{word}", "", "")'
-
-
-def won(by: str = "", bound: str = "") -> str:
-    """Return the hours of engines that speculation has saved in a day, or an end of the
-    interval of that.
-
-    An engine without requests saves none.
-    """
-    select = f'{MODELS},bound="{bound}"'
-    return total(
-        f"sum_over_time(model:vllm_specdec_saved_engines:sum{{{select}}}[1d:5m]) / 12",
-        by,
-    )
 
 
 _WON = won()
@@ -291,7 +277,7 @@ worth: list[Panel] = [
             "Of the worst model: drafts that may still be made while speculation loses."
         ),
         targets=[
-            now(f"clamp_min(min({BUDGET}), 0)", "left"),
+            now(f"clamp_min(min({BUDGET}), 0)", "left, of the worst model"),
             now(_BUDGET_IN, "known after, at most"),
         ],
         **RATIO,
@@ -308,16 +294,7 @@ models = models_table(
     "Models",
     "Worst first. est.: estimated; BYPASSED: no drafts; engine-hours: of 24 hours.",
     f"no model: {SEE}",
-    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=88),
-    Column(
-        "K",
-        verdict.k_of("num_speculative_tokens", MODEL),
-        unit="short",
-        decimals=0,
-        width=45,
-        mappings=_K_WORDS,
-    ),
-    Column("Engine-h won", won(MODEL), **HOURS, width=104),
+    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=90),
     states=verdict.of_models(),
     rows=9,
 )
@@ -430,7 +407,7 @@ dashboard = Dashboard(
     ),
     page="payoff.md",
     sections=[
-        ("", [glossary.of_hours(), *first_line, models, *worth, *history]),
+        ("", [glossary.of_money(), *first_line, models, *worth, *history]),
         ("Monitoring: polls and scrapes", monitoring.polls),
         ("Monitoring: exporters and servers", monitoring.tables),
     ],

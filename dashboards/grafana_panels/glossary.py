@@ -20,17 +20,20 @@ _SINCE = (
     "most 14 days."
 )
 _HOURS = (
-    "**Engine-hour** (h): an hour of one scheduler of vLLM with all its GPUs; won: "
-    "speculation saved it, negative: it cost it. Money is in your currency, by the "
-    "price of an engine-hour at the top of this page."
+    "**Engine-hour** (h): an hour of one scheduler of vLLM with all its GPUs; won "
+    "within 24 hours: speculation saved it; below 0: it was lost."
 )
+_MONEY = (
+    "Money is in your currency, by the price of an engine-hour at the top of this page."
+)
+_OF_MODELS = f"{_VERDICT} {_BASIS} {_SINCE} {_HOURS}"
 
 
 def of_models() -> Text:
-    """Return the words of a verdict."""
-    return Text(content=f"{_VERDICT} {_BASIS} {_SINCE}", rows=3)
+    """Return the words of a verdict and of what is won."""
+    return Text(content=_OF_MODELS, rows=3)
 
 
-def of_hours() -> Text:
-    """Return the same with what is won."""
-    return Text(content=f"{_VERDICT} {_BASIS} {_SINCE} {_HOURS}", rows=3)
+def of_money() -> Text:
+    """Return the same with what that is worth."""
+    return Text(content=f"{_OF_MODELS} {_MONEY}", rows=3)

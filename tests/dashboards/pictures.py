@@ -58,6 +58,7 @@ _OVERVIEWS = (
     "harmful",
     "states",
     "two-clusters",
+    "eleven",
     "idle",
     "no-exporter",
     "exporter-down",

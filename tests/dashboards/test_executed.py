@@ -359,7 +359,7 @@ def test_a_young_budget_is_no_budget(worlds: Worlds) -> None:
         name: worlds[name].shown["overview: Loss budget left (30 d)"].values()
         for name in ("first-minute", "unlabelled", "healthy")
     }
-    assert left.pop("healthy") == {"left": 1}
+    assert left.pop("healthy") == {"left, of the worst model": 1}
     until = {name: values["known after, at most"] for name, values in left.items()}
     assert until == pytest.approx({"first-minute": 7170, "unlabelled": 4500}, abs=200)
 

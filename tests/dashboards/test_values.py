@@ -343,7 +343,7 @@ def test_two_causes_of_one_minute_are_both_named_with_what_each_took(
     with the time while it paid, of which only a quarter of an hour is known.
     """
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
-    found = re.fullmatch(r"(\S+) ×: drafts (\S+), load (\S+)", row["Why"])
+    found = re.fullmatch(r"by (\S+): drafts (\S+), load (\S+)", row["Why"])
     assert found, row["Why"]
     change, of_drafts, of_load = map(float, found.groups())
     assert of_drafts < -0.5

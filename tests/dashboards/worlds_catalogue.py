@@ -145,6 +145,37 @@ def _states(_: Path) -> tuple[Pod, ...]:
     )
 
 
+def _eleven(_: Path) -> tuple[Pod, ...]:
+    """Eleven models of four teams; one loses, one gains little, one is idle."""
+    marginal = traffic(acceptance=(0.55, 0.5, 0.45))
+    loses = traffic(acceptance=(0.18, 0.08, 0.05), clients=30)
+    idle = then(GOOD, Phase(20, traffic("idle")), hours=0.75)
+    stories: dict[str, tuple[Phase, ...]] = {
+        LLAMA: (all_the_time(BUSY, 0.75),),
+        "meta-llama/Llama-3.1-8B-Instruct": (all_the_time(marginal, 0.75),),
+        QWEN: (all_the_time(GOOD, 0.75),),
+        "Qwen/Qwen3-235B-A22B": (all_the_time(BUSY, 0.75),),
+        GLM: (all_the_time(GOOD, 0.75),),
+        "deepseek-ai/DeepSeek-V3.1": (all_the_time(BUSY, 0.75),),
+        "mistralai/Mistral-Small-3.2-24B": (all_the_time(loses, 0.75),),
+        "google/gemma-3-27b-it": (all_the_time(GOOD, 0.75),),
+        "openai/gpt-oss-120b": (all_the_time(BUSY, 0.75),),
+        "moonshotai/Kimi-K2-Instruct": (all_the_time(GOOD, 0.75),),
+        "microsoft/phi-4": idle,
+    }
+    teams = ("chat", "code", "search", "batch")
+    return tuple(
+        pod(
+            number,
+            *story,
+            model=model,
+            name="model",
+            labels={**CHAT, "namespace": teams[number % len(teams)]},
+        )
+        for number, (model, story) in enumerate(stories.items())
+    )
+
+
 def _idle(_: Path) -> tuple[Pod, ...]:
     """Before, one of two pods accepted less than half of what the other did."""
     idle = Phase(30, traffic("idle"))
@@ -322,6 +353,7 @@ WORLDS: dict[str, WorldSpec] = {
     "healthy": WorldSpec(_healthy),
     "harmful": WorldSpec(_harmful, hours=1.5),
     "states": WorldSpec(_states, hours=1),
+    "eleven": WorldSpec(_eleven, hours=0.75, every=4, evaluated=2),
     "idle": WorldSpec(_idle, hours=1),
     "exporter-down": WorldSpec(
         lambda _: (
