@@ -25,6 +25,9 @@ from .payoff import (
 
 #: A part of a sentence that does not apply.
 _NOTHING = ""
+#: Least time of prompts that is told, in plain steps: less moves a speedup by less than
+#: any interval is wide.
+_TOLD_PROMPTS = 0.05
 
 
 def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str, ...]:
@@ -78,6 +81,7 @@ def _estimated(
         high=high,
         length=measures.mean_acceptance_length,
         profile=profile,
+        beside_prompts=_beside_prompts(estimate, profile),
         of_all_tokens=_of_all_tokens(estimate, measures.coverage_ratio),
     )
     calibrated = profile.basis is Basis.CALIBRATED and profile.batches
@@ -86,6 +90,16 @@ def _estimated(
     contexts = profile.contexts or (profile.context_tokens, profile.context_tokens)
     outside = message("payoff.calibrated", batches=calibrated, contexts=contexts)
     return [estimated, outside]
+
+
+def _beside_prompts(estimate: Estimate, profile: CostProfile) -> str:
+    """Return the time of prompts, where it keeps the speedup from being the length
+    over the cost of a step.
+    """
+    prompts = profile.prompt_times(estimate.batch_size or 1.0)
+    if prompts.typical < _TOLD_PROMPTS:
+        return _NOTHING
+    return message("payoff.beside_prompts", prompts=prompts)
 
 
 def _of_all_tokens(estimate: Estimate, covered: float | None) -> str:

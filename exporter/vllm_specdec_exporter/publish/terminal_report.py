@@ -284,9 +284,15 @@ def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
     yield "speedup of drafts", f"{speedup} (95 %: {interval}, {estimate.basis})"
     length = estimate.break_even_acceptance_length
     yield "break-even length", terminal.length(length)
-    ratio = estimate.break_even_acceptance_ratio
-    yield "break-even acceptance", terminal.percent(ratio)
+    yield "break-even acceptance", _break_even(estimate.break_even_acceptance_ratio)
     yield "requests in the batch", _count(estimate.batch_size)
+
+
+def _break_even(ratio: float | None) -> str:
+    shown = terminal.percent(ratio)
+    if ratio is not None and ratio > 1:
+        return f"out of reach ({shown})"
+    return shown
 
 
 def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
