@@ -50,7 +50,7 @@ model = models_table(
     "no exporter: the panels below need none",
     states=verdict.of_models(),
     why_width=230,
-    rows=6,
+    rows=7,
 )
 
 drafts: list[Panel] = [

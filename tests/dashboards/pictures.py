@@ -4,8 +4,8 @@ answers.
     PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER]
 
 A picture is reduced to 256 colours: these are plain surfaces, and a repository keeps
-every version. Those that cover most would leave none for thin lines, which would then
-look alike; so the palette covers the range of colours.
+every version. The usual way to choose them has none left for thin lines, which would
+then look alike: an octree has.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def main() -> None:
                 .convert("RGB")
                 .quantize(
                     _COLORS,
-                    method=Image.Quantize.MAXCOVERAGE,
+                    method=Image.Quantize.FASTOCTREE,
                     dither=Image.Dither.NONE,
                 )
             )
