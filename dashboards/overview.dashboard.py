@@ -309,8 +309,8 @@ FIRED = f"60 * count_over_time({_FIRES}[1d:1m]) and {_FIRES}"
 #: Why nothing can fire, so that no silence is taken for good news.
 BLIND = "\nor ".join(
     f'label_replace(label_replace({condition}, "severity", "0", "", ""), "alertname", '
-    f'"{words}", "", "")'
-    for condition, words in (
+    f'"{sentence}", "", "")'
+    for condition, sentence in (
         (f"vector(1) unless on () {WATCHDOG}", "no rules: no alert can fire"),
         (
             f"vector(1) and on () {WATCHDOG} unless on () group({EXPORTERS})",

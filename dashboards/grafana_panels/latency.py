@@ -72,10 +72,11 @@ def unknown(whose: str = "") -> list[PromTarget]:
     """Return the ends of the interval of a speedup, where that is unknown: a line that
     stops says nothing.
     """
-    known = f"unless on ({MODEL}) {metric('speedup')}"
+    unless_judged = f"unless on ({MODEL}) {metric('speedup')}"
     return [
         over_time(
-            total(metric("speedup_interval", bound=bound), MODEL, end) + f" {known}",
+            total(metric("speedup_interval", bound=bound), MODEL, end)
+            + f" {unless_judged}",
             f"speedup unknown, {word} {whose}",
         )
         for word, bound, end in (
@@ -143,8 +144,8 @@ _CAUSES = {
 def _taken() -> str:
     """Return what each cause took of the change, and the change."""
     causes = renamed(_CHANGE, "cause", _CAUSES, "of")
-    whole = f'label_replace(sum by ({MODEL}) ({_CHANGE}), "of", "speedup", "", "")'
-    return f"sum by ({MODEL}, of) ({causes})\nor {whole}"
+    change = f'label_replace(sum by ({MODEL}) ({_CHANGE}), "of", "speedup", "", "")'
+    return f"sum by ({MODEL}, of) ({causes})\nor {change}"
 
 
 what_changed = joined_table(

@@ -52,9 +52,9 @@ def why_mappings() -> list[Json]:
     mappings = [
         pattern(
             rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) {cause}",
-            f"by {signs[change]}$3: drafts {signs[drafts]}$2, {words} {signs[load]}$1",
+            f"by {signs[change]}$3: drafts {signs[drafts]}$2, {blamed} {signs[load]}$1",
         )
-        for cause, words in {"load": "load", "load_or_K": "K or load"}.items()
+        for cause, blamed in {"load": "load", "load_or_K": "K or load"}.items()
         for load, drafts, change in product(signs, repeat=3)
     ]
     mappings += [
