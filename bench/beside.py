@@ -35,6 +35,9 @@ from section import Goal, Section
 INTERVAL = 5.0
 #: Seconds between two scrapes of an exporter, as Prometheus makes them.
 _SCRAPED = 15.0
+#: Seconds before a program is watched: the first polls, which fill caches, are spread
+#: over an interval.
+_WARM = 2 * INTERVAL
 TARGETS = 100
 #: Most processor time of the exporter, over that of Prometheus with these rules.
 _SHARE = 0.65
@@ -151,8 +154,7 @@ def _watched(
     process: AbstractContextManager[Running], polled: Servers, seconds: float
 ) -> Use:
     with process as running:
-        # The first polls fill caches, and are spread over an interval.
-        time.sleep(3 * INTERVAL)
+        time.sleep(_WARM)
         polled.polled()
         begun = time.monotonic()
         cpu_at_start = Usage.of(running.pid).cpu_seconds
@@ -241,7 +243,7 @@ def _sizes(
 ) -> Iterator[tuple[str, ...]]:
     for count in counts:
         with servers(answers, count) as polled, _exporter(folder, polled) as running:
-            time.sleep(3 * INTERVAL)
+            time.sleep(_WARM)
             polled.polled()
             start = Usage.of(running.pid)
             first_wakeups = _wakeups(running.pid)

@@ -80,7 +80,7 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
         "load": lambda: load.section(12.0),
         "targets": lambda: targets.section(3),
         "sizes": lambda: sizes.section(sizes.FULL_SECONDS),
-        "beside": lambda: beside.section(60.0, (1, 10, 100, 1_000)),
+        "beside": lambda: beside.section(20.0, (1, 10, 100, 1_000)),
         "tap": lambda: tap_section.section(5, 5.0, 50_000),
         "rules": lambda: rules.section(rules.PROMISED),
         "past": lambda: past.section(past.REPLICAS),

@@ -17,7 +17,6 @@ class Act(Program):
     @property
     def process(self) -> subprocess.Popen[bytes]:
         """The process itself."""
-        assert self._process is not None
         return self._process
 
     def post(

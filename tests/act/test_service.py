@@ -19,8 +19,9 @@ from act.webhook import alert_document, body_of, calls_in, decision_of, recorder
 from faults.rig import connect, read_answer
 from support.commands import run, run_here
 from support.programs import answers, eventually
-from vllm_specdec_exporter.commands.act import EVENTS, _log, runner
+from vllm_specdec_exporter.commands.act import EVENTS, _log, add_arguments, runner
 from vllm_specdec_exporter.commands.act.history import ActionHistory
+from vllm_specdec_exporter.config.options import Parser
 
 FREE = ("--limit.per-model", "0s", "--limit.per-hour", "1000")
 DISABLE = body_of(alert_document("disable", namespace="prod"))
@@ -48,6 +49,15 @@ def program(tmp_path: Path, record: Path) -> Path:
 def wait_for(record: Path, times: int) -> None:
     """Wait until a recorder was called so often."""
     eventually(lambda: len(calls_in(record)) >= times, 120)
+
+
+def test_it_listens_on_loopback_by_default() -> None:
+    """And executes nothing."""
+    parser = Parser(prog="act", description="")
+    add_arguments(parser)
+    defaults = parser.parse_args([])
+    assert defaults.web_listen_address == ("127.0.0.1", 9851)
+    assert defaults.execute is False
 
 
 # --- dry run

@@ -168,7 +168,7 @@ def faster_config(addresses: Addresses, factor: float) -> Json:
     return document
 
 
-test_config.__test__ = False  # type: ignore[attr-defined]
+test_config.__test__ = False
 
 
 def routes(route: Json) -> Iterator[Json]:

@@ -13,7 +13,7 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -228,7 +228,7 @@ def job(name: str, address: str, **labels: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def simulated(folder: Path, k: int, *clients: int) -> Iterator[str]:
+def simulated(folder: Path, k: int, clients: Sequence[int]) -> Iterator[str]:
     """Run two engines that answer in few tokens, so that times per token fill several
     buckets.
     """
@@ -239,9 +239,8 @@ def simulated(folder: Path, k: int, *clients: int) -> Iterator[str]:
     scenario = folder / f"scenario-{k}.yaml"
     scenario.write_text(yaml.safe_dump({"phases": phases}), encoding="utf-8")
     flags = ("--speed", "20", "--engines", "2", "--model", "MODEL", "--seed", "1")
-    with simulator(
-        "--scenario.file", str(scenario), *flags, "--num-speculative-tokens", str(k)
-    ) as url:
+    flags += (f"--scenario.file={scenario}", f"--num-speculative-tokens={k}")
+    with simulator(*flags) as url:
         yield url
 
 
@@ -252,10 +251,9 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("baseline")
     file = folder / "baseline.json"
-    with simulated(folder, 0, 6, 12, 24) as url:
-        done = run(
-            "baseline", url, "--for", "8s", "--interval", "250ms", "--out", str(file)
-        )
+    with simulated(folder, k=0, clients=(6, 12, 24)) as url:
+        times = ("--for", "8s", "--interval", "250ms")
+        done = run("baseline", url, *times, f"--out={file}")
     assert done.code == 0, done.err
     return file
 
@@ -272,33 +270,21 @@ def live(
     itself = folder / "itself.json"
     token = folder / "token"
     token.write_text(TOKEN, encoding="utf-8")
+    options = (
+        "--poll.interval=1s",
+        "--poll.timeout=900ms",
+        "--window=10s",
+        "--window=5m",
+        "--judgement.window=10s",
+        f"--spec.config={SCHEDULE}",
+        f"--baseline.file={baseline}",
+        f"--tap.listen-address=127.0.0.1:{free_port()}",
+        f"--push.bearer-token-file={token}",
+        "--requests.window=60s",
+    )
     with (
-        simulated(folder, 2, 24) as url,
-        running_exporter(
-            "--vllm.url",
-            url,
-            "--poll.interval",
-            "1s",
-            "--poll.timeout",
-            "900ms",
-            "--window",
-            "10s",
-            "--window",
-            "5m",
-            "--judgement.window",
-            "10s",
-            "--spec.config",
-            SCHEDULE,
-            "--baseline.file",
-            str(baseline),
-            "--tap.listen-address",
-            f"127.0.0.1:{free_port()}",
-            "--push.bearer-token-file",
-            str(token),
-            "--requests.window",
-            "60s",
-            fast=False,
-        ) as running,
+        simulated(folder, k=2, clients=[24]) as url,
+        running_exporter(f"--vllm.url={url}", *options, fast=False) as running,
         pushing(running.address),
     ):
         config = {

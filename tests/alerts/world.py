@@ -196,7 +196,9 @@ class World:
         totals: dict[tuple[str, str], float] = {}
         minute = start
         for phase in phases:
-            self._phase(phase, minute, target, own, totals, exporter=exporter)
+            self._phase(
+                phase, minute, target=target, own=own, totals=totals, exporter=exporter
+            )
             minute += phase.minutes
 
     def server(
@@ -233,10 +235,10 @@ class World:
         self,
         phase: Phase,
         minute: int,
+        *,
         target: Labels,
         own: Labels,
         totals: dict[tuple[str, str], float],
-        *,
         exporter: bool,
     ) -> None:
         n = phase.minutes

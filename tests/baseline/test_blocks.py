@@ -10,7 +10,8 @@ import pytest
 
 from baseline.recordings import baseline, histogram, record
 from compare.sides import engine, snapshot_of
-from vllm_specdec_exporter.commands.compare import compare, side_of
+from vllm_specdec_exporter.commands.compare.comparison import compare
+from vllm_specdec_exporter.commands.compare.side import side_of
 from vllm_specdec_exporter.commands.compare.verdict import SpeedComparison
 from vllm_specdec_exporter.economics.baseline import LoadBucket, decode, encode
 from vllm_specdec_exporter.economics.baseline_match import (
@@ -99,7 +100,7 @@ def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Meas
     """The measures of the last minutes, against a baseline of these buckets."""
     recording = baseline(*buckets)
     history = SampleHistory()
-    previous: Sample | None = None
+    previous = None
     for shown in samples:
         match = (previous and previous.match) or BaselineComparison(baseline=recording)
         load = running_between(previous, shown) if previous else None

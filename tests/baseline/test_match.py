@@ -3,6 +3,7 @@ baseline is recorded.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import chain, pairwise
 
 import pytest
@@ -47,7 +48,6 @@ from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
-from vllm_specdec_exporter.observe.state import EngineState
 
 
 def finished(*seconds_per_token: float) -> Latencies:
@@ -316,7 +316,7 @@ def served(
     """The results, every half minute, after so many drafts, and requests with their
     times in all, of which each had 20,000 tokens of prompt.
     """
-    states: dict[EngineKey, EngineState] = {}
+    states = {}
     outcome = []
     for poll, (drafts, requests, seconds) in enumerate(life):
         counts = tuple(requests * (seconds <= requests * bound) for bound in BOUNDS)
@@ -330,7 +330,7 @@ def served(
         )
         reading = Reading("vllm-v1", (engine,))
         states, (result,) = process_reading(
-            states, reading, 30.0 * poll, settings, "0.32.0"
+            states, reading, 30.0 * poll, settings, upstream_version="0.32.0"
         )
         outcome.append(result)
     return outcome
@@ -365,9 +365,7 @@ class TestInThePipeline:
         of_baseline = bucket(4.0, *[0.2] * 50, rate=200.0)
         if recorded is not None:
             of_baseline = replace(
-                of_baseline,
-                prefix_cache_queries=1e6,
-                prefix_cache_hits=recorded * 1e6,
+                of_baseline, prefix_cache_queries=1e6, prefix_cache_hits=recorded * 1e6
             )
         settings = settings_for(
             BUILTIN["eagle"], "eagle", 3, baseline=baseline(of_baseline)
@@ -392,10 +390,8 @@ class TestInThePipeline:
         assert window.measured.speedup == pytest.approx(FASTER)
         assert window.measured.requests == 50
         assert window.measured.baseline_tokens_per_second == pytest.approx(200.0)
-        assert (result.payoff.verdict, result.payoff.basis) == (
-            PayoffVerdict.BENEFICIAL,
-            Basis.MEASURED,
-        )
+        assert result.payoff.verdict == PayoffVerdict.BENEFICIAL
+        assert result.payoff.basis == Basis.MEASURED
         assert result.payoff.speedup == pytest.approx(FASTER)
         assert "measured 2.50 times as fast" in result.payoff.reasons[0]
         assert "50 requests" in result.payoff.reasons[0]
@@ -468,7 +464,7 @@ def test_a_baseline_holds_what_the_prefix_cache_found() -> None:
     """Of the times that it records."""
     recorder = Recorder()
     for second in range(5):
-        taken = sample(10.0 * second, 4.0, 1000.0 * second, *[0.2] * (10 * second))
+        taken = sample(10.0 * second, 4.0, 1000.0 * second, [0.2] * 10 * second)
         recorder.observe(replace(taken, steps=with_cache(5000.0 * second, 0.97)))
     recording = baseline(*recorder.buckets())
 
@@ -481,7 +477,8 @@ def sample(
     time: float,
     running: float | None,
     tokens: float,
-    *seconds_per_token: float,
+    seconds_per_token: Sequence[float] = (),
+    *,
     drafts: float | None = None,
 ) -> Sample:
     """A server that generated so many tokens, and finished requests with these times
@@ -540,9 +537,9 @@ class TestPhases:
         """Of a server with a K schedule only the time well behind the last draft
         counts.
         """
-        outcome = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, 0.1, drafts=50)]
+        outcome = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, [0.1], drafts=50)]
         outcome += [
-            sample(10 * n, 4, 100 * n, *[0.1] * n, drafts=50) for n in range(2, 12)
+            sample(10 * n, 4, 100 * n, [0.1] * n, drafts=50) for n in range(2, 12)
         ]
         recorder = record(outcome, settle=30)
         (recorded,) = recorder.buckets()
@@ -560,19 +557,16 @@ class TestPhases:
         """
         outcome = [
             sample(0, 1, 0),
-            sample(10, 1, 100, 0.1),
-            sample(20, 64, 100, 0.1),
-            sample(30, 64, 900, 0.1, 0.4),
+            sample(10, 1, 100, [0.1]),
+            sample(20, 64, 100, [0.1]),
+            sample(30, 64, 900, [0.1, 0.4]),
         ]
         buckets = record(outcome).buckets()
 
         assert [
             (b.requests_running, b.seconds, b.generation_tokens, b.requests)
             for b in buckets
-        ] == [
-            (1, 10, 100, 1),
-            (64, 10, 800, 1),
-        ]
+        ] == [(1, 10, 100, 1), (64, 10, 800, 1)]
         assert [b.latencies.time_per_output_token for b in buckets] == [
             histogram(0.1),
             histogram(0.1, 0.4).since(histogram(0.1)),
@@ -583,7 +577,7 @@ class TestPhases:
         [
             ([sample(0, 1, 0), sample(10, 1, 100)], r"^no request finished: record"),
             ([], NO_TRAFFIC),
-            ([sample(0, 1, 5, 0.1)], NO_TRAFFIC),
+            ([sample(0, 1, 5, [0.1])], NO_TRAFFIC),
             ([sample(0, 0, 5), sample(10, 0, 5)], NO_TRAFFIC),
         ],
         ids=["too long", "no sample", "one sample", "idle"],
@@ -603,30 +597,28 @@ class TestDisturbances:
         """
         outcome = [
             sample(0, 1, 0),
-            sample(10, 1, 100, 0.1),
-            sample(20, 1, 30, 0.4),  # counters fell
-            sample(30, 1, 90, 0.4, 0.2),
+            sample(10, 1, 100, [0.1]),
+            sample(20, 1, 30, [0.4]),  # counters fell
+            sample(30, 1, 90, [0.4, 0.2]),
         ]
         (recorded,) = record(outcome).buckets()
 
-        assert (recorded.seconds, recorded.generation_tokens, recorded.requests) == (
-            20,
-            160,
-            2,
-        )
+        assert recorded.seconds == 20
+        assert recorded.generation_tokens == 160
+        assert recorded.requests == 2
         assert recorded.latencies.time_per_output_token.sum == pytest.approx(0.3)
 
     @pytest.mark.parametrize("time", [10.0, 5.0])
     def test_a_clock_that_does_not_advance_gives_no_rate(self, time: float) -> None:
-        course = [sample(0, 1, 0), sample(10, 1, 100, 0.1)]
-        assert record([*course, sample(time, 1, 200, 0.1, 0.1)]).requests == 1
+        course = [sample(0, 1, 0), sample(10, 1, 100, [0.1])]
+        assert record([*course, sample(time, 1, 200, [0.1, 0.1])]).requests == 1
 
     def test_without_the_gauge_nothing_belongs_to_a_load(self) -> None:
-        assert record([sample(0, None, 0), sample(10, None, 100, 0.1)]).requests == 0
+        assert record([sample(0, None, 0), sample(10, None, 100, [0.1])]).requests == 0
 
     def test_buckets_of_another_recording(self) -> None:
         """What was recorded elsewhere adds up at its load."""
-        recorder = record([sample(0, 4, 0), sample(10, 4, 100, 0.1)])
+        recorder = record([sample(0, 4, 0), sample(10, 4, 100, [0.1])])
         recorder.include([bucket(3.0, 0.3, 0.3), bucket(20.0, 0.2)])
         first, second = recorder.buckets()
 
@@ -639,7 +631,7 @@ class TestDisturbances:
         recorder = Recorder()
         recorder.observe(sample(0, 1, 0))
         recorder.interrupt()
-        recorder.observe(sample(10, 1, 100, 0.1))
-        recorder.observe(sample(20, 1, 200, 0.1, 0.1))
+        recorder.observe(sample(10, 1, 100, [0.1]))
+        recorder.observe(sample(20, 1, 200, [0.1, 0.1]))
 
         assert recorder.requests == 1

@@ -146,25 +146,28 @@ def test_what_a_way_adds_is_compared_within_each_round() -> None:
     assert tap.added(direct, None) == pytest.approx((0.1, 0.1))
 
 
-def arrivals(shift: float) -> list[list[float]]:
-    """Polls of 100 servers, four each, whose first ones lie so far apart."""
+def arrivals(shift: float, together: int = 1) -> list[list[float]]:
+    """Polls of 100 servers, four each, whose first ones lie so far apart, or those of
+    so many together.
+    """
     servers = []
     for number in range(100):
-        first = number * shift
+        first = (number - number % together) * shift
         servers.append([first + turn * targets.INTERVAL for turn in range(4)])
     return servers
 
 
 def test_even_polls_are_even_clumps_and_missed_polls_are_not() -> None:
-    """Of even polls three lie in a tenth of a second; all at one moment are fifty times
-    as many.
+    """Of even polls eight lie in 0.4 s; all at one moment are twelve times as many, and
+    eight together still even enough.
 
     A server that was polled twice less than the time allows, but for one at the ends,
     has missed one.
     """
     even = arrivals(0.05)
     assert targets.clump(even) <= 1.5
-    assert targets.clump(arrivals(0.0)) == pytest.approx(50)
+    assert targets.clump(arrivals(0.05, together=8)) <= 2.0
+    assert targets.clump(arrivals(0.0)) == pytest.approx(12.5)
     assert targets.missed_polls(even, 20.0) == 0
     # The first and the last of four polls are left.
     even[7] = even[7][::3]

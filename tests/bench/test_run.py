@@ -65,10 +65,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.mark.parametrize(("met", "verdict"), [(True, "met"), (None, "not judged")])
 def test_a_run_as_expected_passes_and_writes_the_page(
-    bench: Bench,
-    capsys: pytest.CaptureFixture[str],
-    met: bool | None,
-    verdict: str,
+    bench: Bench, capsys: pytest.CaptureFixture[str], met: bool | None, verdict: str
 ) -> None:
     """The goal is met, or not judged, and the ratio within its tolerance: nothing is an
     error.

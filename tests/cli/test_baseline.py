@@ -207,10 +207,7 @@ CASES = {
         "the server has several models, choose one with --model: other, tiny-llama",
     ),
     "another model": Case(
-        BUSY,
-        1,
-        "no model 'huge'; the server has tiny-llama",
-        (*SHORT, "--model=huge"),
+        BUSY, 1, "no model 'huge'; the server has tiny-llama", (*SHORT, "--model=huge")
     ),
     "append to another model": Case(
         BUSY, 1, _OTHER_MODEL, APPEND, earlier=_earlier(model_name="other")

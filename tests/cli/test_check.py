@@ -89,29 +89,33 @@ CASES = {
         FAIR,
         3,
         ("UNKNOWN  tiny-llama, engine 0: 0.",),
-        (
+        says=(
             "hint: it is not known whether speculation pays: ",
             "Give --cost.hardware, run",
         ),
-        ("--cost.profile=auto",),
+        flags=("--cost.profile=auto",),
     ),
     "fair": Case(
         FAIR,
         0,
         ("BENEFICIAL  tiny-llama, engine 0: ",),
-        ("activity active (", "hint: drafts hold 3.5 of K=4 tokens on average"),
+        says=("activity active (", "hint: drafts hold 3.5 of K=4 tokens on average"),
     ),
     "poor": Case(
         POOR_PHASE,
         1,
         ("HARMFUL  tiny-llama, engine 0: 0.",),
-        ("activity active (", "problem: the first drafted token is rejected in "),
+        says=("activity active (", "problem: the first drafted token is rejected in "),
     ),
     "bypassed": Case(
         (NOSPEC[2], NOSPEC[10]),
         1,
         ("BYPASSED  tiny-llama, engine 0: 8,560 tokens were generated in the last 1s",),
-        ("activity bypassed (", "problem: speculation is bypassed: ", "K schedule"),
+        says=(
+            "activity bypassed (",
+            "problem: speculation is bypassed: ",
+            "K schedule",
+        ),
         flags=("--spec.config", _CONFIG),
     ),
     "off": Case(
@@ -123,7 +127,7 @@ CASES = {
                 "being configured"
             ),
         ),
-        (
+        says=(
             "activity off (",
             "hint: speculation is off: ",
             "--speculative-config",
@@ -134,7 +138,7 @@ CASES = {
         _FEW,
         3,
         ("WARMING_UP  tiny-llama, engine 0: 3 drafts in the last 1s, 100 are needed",),
-        (
+        says=(
             "activity warming_up (",
             "hint: too little to judge by: 3 drafts in the last 1s",
         ),
@@ -143,21 +147,21 @@ CASES = {
         _FEW,
         1,
         ("HARMFUL  ",),
-        ("problem: ",),
+        says=("problem: ",),
         flags=("--threshold=minimum_drafts=2", *MACHINE),
     ),
     "within-a-request": Case(
         (upstream("llamacpp-k4.txt"),),
         3,
         ("WARMING_UP  ",),
-        ("requests are running, and the server counts them when they end",),
+        says=("requests are running, and the server counts them when they end",),
     ),
     "trees": Case(
         _TREES,
         3,
         ("UNKNOWN  tiny-llama: 0.75 to 1.7",),
-        ("mean acceptance length 1.90", "mean draft length –"),
-        (
+        says=("mean acceptance length 1.90", "mean draft length –"),
+        flags=(
             "--cost.hardware=h100",
             "--cost.model=8b",
             '--spec.config={"method": "eagle3"}',
@@ -167,12 +171,17 @@ CASES = {
         _one_of_two_poor(),
         1,
         ("BENEFICIAL  tiny-llama, engine 0: ", "HARMFUL  tiny-llama, engine 1: 0."),
-        ("quality poor",),
+        says=("quality poor",),
     ),
     "cut": Case(
-        (Reply(PHASES[3][:-20]),), 4, (), ("malformed: the text ends within a line",)
+        (Reply(PHASES[3][:-20]),),
+        4,
+        (),
+        says=("malformed: the text ends within a line",),
     ),
-    "goes-down": Case((PHASES[3], Reply(b"", 500)), 4, (), ("http_status: HTTP 500",)),
+    "goes-down": Case(
+        (PHASES[3], Reply(b"", 500)), 4, (), says=("http_status: HTTP 500",)
+    ),
     "hostile": Case(
         tuple(
             phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"')
@@ -453,7 +462,8 @@ def test_the_report_has_the_same_words_everywhere() -> None:
     def shown(start: Callable[..., Outcome], *flags: str, **environment: str) -> str:
         with ReplayServer(POOR_PHASE, version="0.32.0") as server:
             url = server.url.replace("//", "//somebody:hunter2@")
-            outcome = start("check", url, "--for=1s", *MACHINE, *flags, **environment)
+            command = ("check", url, "--for=1s", *MACHINE, *flags)
+            outcome = start(*command, **environment)
         assert outcome.code == 1
         assert outcome.err == ""
         assert "hunter2" not in outcome.out

@@ -102,15 +102,14 @@ def test_a_watch_reports_again_and_again_until_it_is_interrupted() -> None:
     """
     with (
         ReplayServer(series("ngram-phases"), version="0.32.0") as server,
-        started("check", server.url, "--for", "1s", "--watch") as process,
+        started("check", server.url, "--for=1s", "--watch") as process,
     ):
-        assert process.stdout is not None
         out = iter(process.stdout.readline, "")
         reports = list(islice((line for line in out if line.startswith("http")), 2))
         process.send_signal(signal.SIGINT)
-        rest, err = process.communicate(timeout=120)
+        remaining, err = process.communicate(timeout=120)
     assert reports == [f"{server.url}\n"] * 2
-    assert "\x1b" not in rest
+    assert "\x1b" not in remaining
     assert err == ""
     assert process.returncode in (INTERRUPTED, -signal.SIGINT)
 

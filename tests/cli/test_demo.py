@@ -202,7 +202,7 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(
     by `python -m`.
     """
     module = (sys.executable, "-m", "vllm_specdec_exporter")
-    with demo(tmp_path, "--for", "6s", "--every", "1s", command=module) as running:
+    with demo(tmp_path, "--for=6s", "--every=1s", command=module) as running:
         assert running.ends() == 0
         said = running.said
         summaries = running.summaries

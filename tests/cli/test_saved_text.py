@@ -92,7 +92,7 @@ def test_a_file_that_is_named_twice_is_read_twice(tmp_path: Path) -> None:
     path.write_bytes(FIRST)
     timer = threading.Timer(0.5, path.write_bytes, [SECOND])
     timer.start()
-    outcome = run_here("check", str(path), str(path), "--for=1s", *_SIZED)
+    outcome = run_here("check", *[str(path)] * 2, "--for=1s", *_SIZED)
     timer.join()
     assert "drafts 19,000" in " ".join(outcome.out.split())
 
@@ -106,10 +106,7 @@ def test_what_says_nothing_is_refused_with_what_to_do(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(body)
     metrics, empty, foo = (str(tmp_path / name) for name in texts)
     refusals = [
-        (
-            [metrics, metrics, "--for=1s"],
-            "metrics: not written anew within 1s; save",
-        ),
+        ([metrics, metrics, "--for=1s"], "metrics: not written anew within 1s; save"),
         ([empty], "empty: empty; save the server's /metrics in it"),
         ([foo], "foo.json: neither a server's metrics nor a snapshot as check --json"),
     ]
@@ -152,14 +149,14 @@ def test_several_servers_are_watched_at_once() -> None:
     """Each has its verdict, and http is meant where an address has no scheme."""
     pair = (FIRST, SECOND)
     with (
-        ReplayServer(pair, version="0.32.0") as one,
-        ReplayServer(pair, version="0.32.0") as other,
+        ReplayServer(pair, version="0.32.0") as first,
+        ReplayServer(pair, version="0.32.0") as second,
         without_waiting(check),
     ):
-        addresses = [server.url.removeprefix("http://") for server in (one, other)]
+        addresses = [server.url.removeprefix("http://") for server in (first, second)]
         outcome = run_here("check", *addresses, "--for=1m", *_SIZED)
     assert outcome.code == 0
-    assert re.findall("^http.*$", outcome.out, re.MULTILINE) == [one.url, other.url]
+    assert re.findall("^http.*$", outcome.out, re.MULTILINE) == [first.url, second.url]
 
 
 def test_a_saved_text_is_a_side_of_a_comparison(files: list[str]) -> None:

@@ -64,11 +64,7 @@ def test_curl(tmp_path: Path) -> None:
     [answer] = re.findall(r"^```json\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
     [body] = re.findall(r"-d '(.*)'", command, re.DOTALL)
     (tmp_path / "specdec-token").write_text("a-token\n")
-    flags = (
-        *NO_SERVER,
-        "--push.bearer-token-file",
-        str(tmp_path / "specdec-token"),
-    )
+    flags = (*NO_SERVER, "--push.bearer-token-file", str(tmp_path / "specdec-token"))
     with running_exporter(*flags) as exporter:
         done = subprocess.run(
             ["bash", "-c", command.replace(EXPORTER, exporter.url)],
@@ -190,7 +186,13 @@ class TestLiteLLM:
         with ThreadPoolExecutor(4) as threads:
             for call in calls * 2:
                 kwargs = {"litellm_call_id": call, "call_type": "text_completion"}
-                threads.submit(hook.log_success_event, kwargs, answer, None, None)
+                threads.submit(
+                    hook.log_success_event,
+                    kwargs,
+                    answer,
+                    start_time=None,
+                    end_time=None,
+                )
         assert len(pushed(collector, 10)) == 10
         for number in range(20_000):
             assert hook.is_new(f"later-{number}")

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from support.copies import replace
-from vllm_specdec_exporter.commands.compare import side_of
-from vllm_specdec_exporter.commands.compare.side import Side
+from vllm_specdec_exporter.commands.compare.side import Side, side_of
 from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState

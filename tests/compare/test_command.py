@@ -106,7 +106,7 @@ def test_a_side_that_cannot_be_read_ends_with_4_and_one_line(
 def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
     with ReplayServer([series("nospec")[3]]) as server:
         gone = f"http://127.0.0.1:{free_port()}"
-        outcome = run_here("compare", server.url, f"new={gone}", "--for", "1h")
+        outcome = run_here("compare", server.url, f"new={gone}", "--for=1h")
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
     assert f"side new ({gone}): refused: nothing listens at the address" in outcome.err
 
@@ -127,7 +127,7 @@ def test_servers_are_watched_at_the_same_time() -> None:
     with simulator(*flags, "0") as without, simulator(*flags, "3") as speculating:
         # half a minute of theirs: requests that came together finish apart
         time.sleep(1.5)
-        outcome = compared(without, speculating, "--for", "3s", "--json")
+        outcome = compared(without, speculating, "--for=3s", "--json")
     assert outcome.code == 0
     document = json.loads(outcome.out)
     plain = document["reference"]

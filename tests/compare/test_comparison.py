@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from compare.sides import DRAFTING, END, side, with_measures
 from support.golden import golden_text
-from vllm_specdec_exporter.commands.compare import compare, render
-from vllm_specdec_exporter.commands.compare.comparison import FORMAT
-from vllm_specdec_exporter.commands.compare.report import render_page, tables
+from vllm_specdec_exporter.commands.compare.comparison import FORMAT, compare
+from vllm_specdec_exporter.commands.compare.report import render, render_page, tables
 from vllm_specdec_exporter.commands.compare.side import Side
 from vllm_specdec_exporter.commands.compare.verdict import (
     ClaimOutcome,
@@ -91,10 +90,8 @@ def test_acceptance_is_compared_only_where_both_draft() -> None:
     first = compare(side("A"), side("B", **K5))
     assert both.acceptance_length_difference.value == pytest.approx(2.85 - 2.25)
     assert both.acceptance_ratio_difference is not None
-    assert (first.acceptance_ratio_difference, first.acceptance_length_difference) == (
-        None,
-        None,
-    )
+    assert first.acceptance_ratio_difference is None
+    assert first.acceptance_length_difference is None
 
 
 # --- warnings
@@ -106,7 +103,6 @@ def warnings(reference: Side, first: Side) -> str:
 
 A = side("A")
 B = side("B")
-AT_OTHER_LOAD = side("B", 0.0142, 200.0, end_to_end=1.5)
 
 
 @pytest.mark.parametrize(
@@ -117,30 +113,7 @@ AT_OTHER_LOAD = side("B", 0.0142, 200.0, end_to_end=1.5)
             replace(B, models=("qwen",)),
             "models of different names (A llama, B qwen)",
         ),
-        (
-            A,
-            replace(B, version="0.11.0"),
-            "different versions of vLLM (A 0.32.0, B 0.11.0)",
-        ),
-        (
-            at(A),
-            at(B, END + 3600),
-            (
-                "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B "
-                "2026-11-18 12:06:10 to "
-            ),
-        ),
         (at(A), at(B, 1e300), "B at no known time"),
-        (
-            side("A", end_to_end=3.0),
-            AT_OTHER_LOAD,
-            "not at the same load (requests at a time: B 10.0, A 40.0)",
-        ),
-        (
-            side("A", end_to_end=3.0),
-            AT_OTHER_LOAD,
-            "A looks slower than it is beside B",
-        ),
         (
             A,
             side("B", 0.02, 200.0, tokens=400.0),
@@ -151,6 +124,7 @@ AT_OTHER_LOAD = side("B", 0.0142, 200.0, end_to_end=1.5)
 def test_sides_that_are_not_alike_are_pointed_out(
     first: Side, second: Side, warning: str
 ) -> None:
+    """Those of version, period and load are in the reports as recorded."""
     assert warning in warnings(first, second)
 
 
@@ -192,12 +166,12 @@ def test_another_share_of_cached_prompts_explains_a_slower_side(
 
 def with_hits(first: Side, hit_ratio: float | None) -> Side:
     """A side that found this share of its prompts in its prefix cache."""
-    found = replace(
+    with_cache = replace(
         first.measures,
         prefix_cache_queries_per_second=4000.0,
         prefix_cache_hit_ratio=hit_ratio,
     )
-    return replace(first, measures=found)
+    return replace(first, measures=with_cache)
 
 
 def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> (
@@ -257,42 +231,9 @@ def only(name: str, *latencies: Latency) -> Any:
     return with_measures(first, latencies=latencies or first.measures.latencies[2:])
 
 
-#: B, A, what is said of B beside A, and the words: all of them, or those after why it
-#: cannot be told.
-SPEEDS: list[tuple[Any, Any, Speed, str]] = [
-    (
-        side("B", 0.0142),
-        side("A"),
-        Speed.FASTER,
-        "B is 1.41 times as fast per output token as A (1.35 to 1.47)",
-    ),
-    (
-        side("B", 0.025),
-        side("A"),
-        Speed.SLOWER,
-        "B is slower: 0.80 times as fast per output token as A (0.77 to 0.83)",
-    ),
-    (
-        side("B", 0.0201),
-        side("A"),
-        Speed.NO_DIFFERENCE,
-        (
-            "B against A: no difference that the sample supports (0.95 to 1.04 times "
-            "as fast per output token)"
-        ),
-    ),
-    # A small difference is not rounded to none.
-    (
-        side("B", 0.0199, 400_000.0),
-        side("A", 0.02, 400_000.0),
-        Speed.FASTER,
-        "B is 1.005 times as fast per output token as A (1.004 to 1.006)",
-    ),
-]
 NO_TOKENS = Latency("time_per_output_token", 100, 0.0, 0.0)
-UNTOLD: list[tuple[Any, Any, str]] = [
-    (side("B", 0.014, 12.0), side("A"), "B: only 12 requests finished, 30 are needed"),
-    (side("B", None), side("A"), "B: no request finished in its 30 s"),
+#: B, A, and why what is said of B beside A cannot be told.
+UNTOLD = [
     (side("B"), side("A", None, 0.0), "A: it generated nothing in its 30 s"),
     (only("B"), side("A"), "B: its metrics have no time per output token"),
     # vLLM 0.32.0, whose eight requests had begun and not finished.
@@ -306,12 +247,12 @@ UNTOLD: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("here", "there", "outcome", "text"), SPEEDS)
-def test_speed_is_said_with_its_interval(
-    here: Side, there: Side, outcome: Speed, text: str
-) -> None:
-    speed = judge_speed(here, there)
-    assert (speed.outcome, speed.text) == (outcome, text)
+def test_a_small_difference_is_not_rounded_to_none() -> None:
+    speed = judge_speed(side("B", 0.0199, 400_000.0), side("A", 0.02, 400_000.0))
+    assert speed.outcome is Speed.FASTER
+    assert speed.text == (
+        "B is 1.005 times as fast per output token as A (1.004 to 1.006)"
+    )
 
 
 @pytest.mark.parametrize(("here", "there", "reason"), UNTOLD)
@@ -422,11 +363,9 @@ def test_load_is_told_per_engine() -> None:
     first = loaded("A", 0.02, 10.0)
     two = replace(other_rate("B", 0.02, 20.0), engines=2)
     load = compare_load(two, first)
-    assert (load.side, load.reference, load.same) == (
-        pytest.approx(10.0),
-        pytest.approx(10.0),
-        True,
-    )
+    assert load.side == pytest.approx(10.0)
+    assert load.reference == pytest.approx(10.0)
+    assert load.same is True
     assert load.quantity == "requests at a time and engine"
 
 

@@ -7,13 +7,13 @@ import pytest
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
 from support.builders import increase
 from support.copies import replace
-from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.report import describe
 from vllm_specdec_exporter.commands.compare.side import (
     Side,
     SideError,
     pool,
     pool_latencies,
+    side_of,
 )
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
@@ -91,11 +91,9 @@ def test_verdicts_are_taken_over() -> None:
             advice=Advice(Action.DECREASE_K, 2),
         )
     )
-    assert (summed.quality, summed.payoff, summed.advice) == (
-        "fair",
-        "marginal",
-        "decrease k to 2",
-    )
+    assert summed.quality == "fair"
+    assert summed.payoff == "marginal"
+    assert summed.advice == "decrease k to 2"
     unsure = Payoff(
         PayoffVerdict.UNKNOWN, None, 0.6, 1.08, likely=PayoffVerdict.HARMFUL
     )
@@ -190,10 +188,8 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
         ]
     )
     accepted = 30_000 * 1.25 + 10_000 * 1.2
-    assert (pooled.drafts, pooled.drafts_per_second) == (
-        40_000,
-        pytest.approx(40_000 / SPAN),
-    )
+    assert pooled.drafts == 40_000
+    assert pooled.drafts_per_second == pytest.approx(40_000 / SPAN)
     assert pooled.mean_acceptance_length == pytest.approx(1 + accepted / 40_000)
     assert pooled.coverage_ratio == pytest.approx((accepted + 40_000) / (3 * 80_000))
     assert pooled.estimate.speedup == pytest.approx((3 * 1.5 + 1.1) / 4)
@@ -202,16 +198,12 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
 def test_prefix_caches_are_pooled_by_the_tokens_looked_up() -> None:
     """Of the engines that count them; none of them counts as 0."""
     half = replace(
-        measures(),
-        prefix_cache_queries_per_second=300.0,
-        prefix_cache_hit_ratio=0.5,
+        measures(), prefix_cache_queries_per_second=300.0, prefix_cache_hit_ratio=0.5
     )
-    most = replace(
-        measures(),
-        prefix_cache_queries_per_second=100.0,
-        prefix_cache_hit_ratio=0.9,
+    three_quarters = replace(
+        measures(), prefix_cache_queries_per_second=100.0, prefix_cache_hit_ratio=0.9
     )
-    assert pool([half, most]).prefix_cache_hit_ratio == pytest.approx(0.6)
+    assert pool([half, three_quarters]).prefix_cache_hit_ratio == pytest.approx(0.6)
     assert pool([half, measures()]).prefix_cache_hit_ratio == pytest.approx(0.5)
     assert pool([measures(), measures()]).prefix_cache_hit_ratio is None
 

@@ -55,8 +55,8 @@ def test_differences_of_acceptance_mirror_each_other(
 def test_acceptance_stays_within_its_bounds(first: Acceptance) -> None:
     ratio = first.ratio_interval
     length = first.length_interval
-    assert 0 <= (ratio.low or 0.0) <= ratio.value <= (ratio.high or 0.0) <= 1
-    assert 1 <= (length.low or 0.0) <= length.value <= (length.high or 0.0)
+    assert 0 <= ratio.low <= ratio.value <= ratio.high <= 1
+    assert 1 <= length.low <= length.value <= length.high
 
 
 # --- by hand

@@ -55,8 +55,7 @@ class Stack:
             path.write_text(faster_rules(text_of(path), FACTOR), "utf-8")
         prometheus = folder / "alerts/prometheus.yml"
         prometheus.write_text(
-            re.sub(r"_interval: 15s", "_interval: 1s", text_of(prometheus)),
-            "utf-8",
+            re.sub(r"_interval: 15s", "_interval: 1s", text_of(prometheus)), "utf-8"
         )
         alertmanager = folder / "alerts/alertmanager.compose.yml"
         config = data_of(alertmanager)

@@ -261,11 +261,9 @@ class TestPayoff:
         window = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
         window = replace(window, estimate=replace(window.estimate, speedup_low=0.0))
         payoff = payoff_of(window)
-        assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (
-            PayoffVerdict.UNKNOWN,
-            None,
-            0.0,
-        )
+        assert payoff.verdict == PayoffVerdict.UNKNOWN
+        assert payoff.likely is None
+        assert payoff.speedup_low == 0.0
         assert payoff.loss_probability == 0.5
 
     @pytest.mark.parametrize("method", ["eagle3", ""])
@@ -299,10 +297,8 @@ class TestPayoff:
         payoff = payoff_of(
             replace(window, estimate=replace(window.estimate, speedup_high=1.0))
         )
-        assert (payoff.verdict, payoff.likely) == (
-            PayoffVerdict.UNKNOWN,
-            PayoffVerdict.HARMFUL,
-        )
+        assert payoff.verdict == PayoffVerdict.UNKNOWN
+        assert payoff.likely == PayoffVerdict.HARMFUL
 
     def test_the_operators_numbers(self) -> None:
         """Both edges can be moved."""
@@ -483,7 +479,6 @@ class TestPayoff:
         )
         step = replace(estimated.estimate, step_cost=1.5, undrafted_cost=1.2)
         factor = correction(replace(estimated, estimate=step))
-        assert factor is not None
         drafted = 2.5 / (1 + 0.5 * factor)
         undrafted = 1 + 0.2 * factor
         speedup = speedup_of_all_tokens(drafted, 0.6, undrafted)
@@ -561,8 +556,7 @@ class TestPayoff:
 
     @pytest.mark.parametrize("basis", Basis)
     @pytest.mark.parametrize(
-        ("method", "finding"),
-        [("mtp", "nothing_accepted"), ("ngram", "nothing_found")],
+        ("method", "finding"), [("mtp", "nothing_accepted"), ("ngram", "nothing_found")]
     )
     def test_nothing_accepted_has_one_cause_and_one_advice(
         self, basis: Basis, method: str, finding: str
@@ -967,10 +961,8 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
     assert lookup.action is Action.DISABLE
     assert name_of(values_of(lookup.reason)["because"]) == "advice.pays_when_few"
     ks = [row.num_speculative_tokens for row in lookup.schedule]
-    assert (ks[-1], json.loads(lookup.schedule_config)["num_speculative_tokens"]) == (
-        0,
-        max(ks),
-    )
+    assert ks[-1] == 0
+    assert json.loads(lookup.schedule_config)["num_speculative_tokens"] == max(ks)
 
     model = advice(
         *(0.12,) * 4,
@@ -979,11 +971,9 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
         profile=for_method("ngram"),
         method="eagle3",
     )
-    assert (model.action, model.schedule, model.schedule_config) == (
-        Action.DISABLE,
-        (),
-        "",
-    )
+    assert model.action == Action.DISABLE
+    assert model.schedule == ()
+    assert model.schedule_config == ""
     assert values_of(model.reason)["because"] == ""
     assert name_of(model.schedule_note) == "no_schedule.first_pass"
 

@@ -183,43 +183,6 @@ def test_sglang_gets_a_schedule_with_the_advised_k_for_methods_that_take_one() -
         assert "--speculative-adaptive" not in text, text
 
 
-@pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])
-def test_other_servers_get_no_flags_of_vllm(conditional: tuple[float, ...]) -> None:
-    """llama.cpp and LMDeploy have no --speculative-config."""
-    llamacpp = replace(case(*conditional), engine=LLAMACPP)
-    advice = counsel(llamacpp).advice
-
-    assert advice.num_speculative_tokens
-    assert (advice.speculative_config, advice.schedule_config, advice.schedule) == (
-        "",
-        "",
-        (),
-    )
-
-
-def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None:
-    """Aphrodite has vLLM's --speculative-config; whether it has its K schedule is not
-    known.
-    """
-    situation = replace(case(*SHALLOW), engine=APHRODITE)
-    advice = counsel(situation).advice
-
-    assert (
-        advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
-    )
-    assert advice.schedule_config == ""
-    assert name_of(advice.schedule_note) == "no_schedule.not_vllm"
-    pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
-    assert advice.action is Action.DECREASE_K
-    (hint,) = of_payoff(situation, Verdicts(payoff=pays, advice=advice))
-    start = values_of(hint.action)["action"]
-    assert values_of(start)["engine"] == APHRODITE
-    assert values_of(values_of(start)["flag"]) == {
-        "option": "--speculative-config",
-        "config": f"'{advice.speculative_config}'",
-    }
-
-
 @pytest.mark.parametrize(
     ("engine", "bypassed", "unknown"),
     [
@@ -238,11 +201,7 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
             "a K schedule",
             "Give the JSON of Aphrodite's --speculative-config as --spec.config",
         ),
-        (
-            LLAMACPP,
-            "a K schedule",
-            "Give the method as --spec.config, as in {",
-        ),
+        (LLAMACPP, "a K schedule", "Give the method as --spec.config, as in {"),
     ],
 )
 def test_hints_are_in_the_words_of_the_server(
@@ -252,10 +211,7 @@ def test_hints_are_in_the_words_of_the_server(
     known.
     """
     unnamed = replace(
-        case(*STEADY),
-        engine=engine,
-        method="",
-        profile=BUILTIN["unknown"],
+        case(*STEADY), engine=engine, method="", profile=BUILTIN["unknown"]
     )
     payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
     none = replace(unnamed, speculation=Speculation())
@@ -292,9 +248,17 @@ EAGLE3_WITH_K_2 = {
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 def test_each_engine_is_told_its_own_option(engine: Engine) -> None:
-    """To switch speculation on, to change K, and to switch it off."""
+    """To switch speculation on, to change K, and to switch it off. Only vLLM has its K
+    schedule; whether a fork has it is not known.
+    """
     situation = replace(case(*SHALLOW), engine=engine)
     advice = counsel(situation).advice
+    assert bool(advice.speculative_config) is engine.takes_config
+    if engine is not VLLM:
+        assert advice.schedule_config == ""
+        assert advice.schedule == ()
+    if engine is APHRODITE:
+        assert name_of(advice.schedule_note) == "no_schedule.not_vllm"
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     loses = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",))
     off = Activity(ActivityState.OFF, "why")

@@ -184,11 +184,9 @@ class TestWithoutUsableRecords:
         self, shape: DraftShape | None, drafts: Sequence[Draft] = DRAFTS
     ) -> str:
         advised = advice(drafts, shape)
-        assert (advised.action, advised.num_speculative_tokens, advised.options) == (
-            Action.INSUFFICIENT_DATA,
-            None,
-            (),
-        )
+        assert advised.action == Action.INSUFFICIENT_DATA
+        assert advised.num_speculative_tokens is None
+        assert advised.options == ()
         assert (advised.speculative_config, advised.schedule) == ("", ())
         assert advised.rules
         values = values_of(advised.reason)

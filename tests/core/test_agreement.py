@@ -110,9 +110,7 @@ def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
     if r.advice.action is not Action.DISABLE:
         return True
     window = r.window("5m")
-    assert window is not None
     batch = window.estimate.batch_size
-    assert batch is not None
     scheduled = [
         row.num_speculative_tokens
         for row in r.advice.schedule

@@ -64,14 +64,14 @@ def test_counters_are_the_sums_over_vllms_own_record_of_each_request(
     """
     records = [request["spec"] for request in requests(scenario)]
     total = dict.fromkeys(SUMS, 0.0)
-    recovered: Counter[int] = Counter()
+    recovered = Counter()
     for counters in final_counters(scenario):
         for name, field in SUMS.items():
             total[name] += getattr(counters, field)
         buckets = recover(counters).buckets
         for accepted, (below, up_to) in enumerate(pairwise((0, *buckets))):
             recovered[accepted] += up_to - below
-    counted: Counter[int] = Counter()
+    counted = Counter()
     for record in records:
         counted.update(dict(enumerate(record["acceptance_histogram"])))
 

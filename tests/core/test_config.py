@@ -2,15 +2,18 @@
 be used.
 """
 
+import hmac
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 from msgspec.structs import replace
 
 from support.builders import refusal
+from vllm_specdec_exporter.config import files
 from vllm_specdec_exporter.config.listen_address import (
     format_address,
     parse_listen_address,
@@ -45,7 +48,7 @@ def refused(**values: Any) -> str:
 
 def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> None:
     """Windows of 30 seconds and 5 minutes, the longest judged, half a poll interval of
-    slack.
+    slack; no tap, no pushes, and no web configuration.
     """
     config = load({}, {})
 
@@ -53,26 +56,20 @@ def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> No
         targets=(Target("http://127.0.0.1:8000/metrics"),), timeout=4.0
     )
     assert config.settings == Settings()
-    assert (config.poll_interval, config.listen, config.process_metrics) == (
-        5.0,
-        ("", 9850),
-        True,
-    )
-    assert (config.log_format, config.log_level, config.log_interval) == (
-        "logfmt",
-        "info",
-        60.0,
-    )
+    assert config.poll_interval == 5.0
+    assert config.listen == ("", 9850)
+    assert config.process_metrics is True
+    assert config.log_format == "logfmt"
+    assert config.log_level == "info"
+    assert config.log_interval == 60.0
     settings = config.settings
-    assert (settings.windows, settings.judged) == (
-        (Window(30), Window(300)),
-        Window(300),
-    )
-    assert (settings.slack, settings.thresholds, settings.speculation) == (
-        2.5,
-        Thresholds(),
-        Speculation(),
-    )
+    assert settings.windows == (Window(30), Window(300))
+    assert settings.judged == Window(300)
+    assert settings.slack == 2.5
+    assert settings.thresholds == Thresholds()
+    assert settings.speculation == Speculation()
+    assert config.tap is None
+    assert config.push_token_file == config.web_config_file == ""
     # of every setting, what may be shown
     assert list(config.shown) == [option.key for option in OPTIONS]
 
@@ -175,10 +172,8 @@ class TestMeaning:
         """However it is written; the longest, unless said otherwise."""
         settings = from_flags(window=["5m", "30s", "300s"]).settings
 
-        assert (settings.windows, settings.judged) == (
-            (Window(30), Window(300)),
-            Window(300),
-        )
+        assert settings.windows == (Window(30), Window(300))
+        assert settings.judged == Window(300)
         assert from_flags(
             window=["5m", "1h"], judgement_window="300s"
         ).settings.judged == Window(300)
@@ -278,3 +273,13 @@ def test_what_vllm_could_not_take_as_speculative_config_either_is_refused() -> N
     assert [
         text for text, start in starts.items() if not said[text].startswith(start)
     ] == []
+
+
+def test_a_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the function that Python has for it, whatever is wrong with the header."""
+    compared = Mock(side_effect=hmac.compare_digest)
+    monkeypatch.setattr(files.hmac, "compare_digest", compared)
+    headers = ("Bearer secret", "bearer  secret ", "Bearer s", "Basic secret", "", "é")
+    allowed = [files.is_authorized(header, "secret") for header in headers]
+    assert allowed == [True, True, False, False, False, False]
+    assert compared.call_count == len(headers)

@@ -257,13 +257,7 @@ class TestFile:
     ) -> None:
         """A name, key or value with a line break does not break the message."""
         for text, message in (
-            (
-                "",
-                (
-                    "a mapping with the one key profiles is expected, from names to "
-                    "profiles"
-                ),
-            ),
+            ("", "a mapping with the one key profiles is expected"),
             (
                 "profiles: {a: {}}",
                 "profile a: target is missing; its key fixed is the time of a step",

@@ -25,10 +25,7 @@ def found(previous: Sample, current: Sample) -> dict[str, dict[str, object]]:
     ("current", "expected"),
     [
         (counters(10, [10, 10]), {}),
-        (
-            counters(10, [11, 0]),
-            {"more_than_drafts": {"accepted": 11, "drafts": 10}},
-        ),
+        (counters(10, [11, 0]), {"more_than_drafts": {"accepted": 11, "drafts": 10}}),
         (
             counters(10, [5, 6]),
             {

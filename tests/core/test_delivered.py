@@ -38,15 +38,16 @@ from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.settings.configuration import load
 
 KEY = EngineKey("m", "0")
+EAGLE = settings_for(BUILTIN["eagle"], "eagle", 6)
 
 
 def answers(
     drafts: float,
     positions: list[float],
+    *,
     generation: float,
     requests: float,
     steps: float | None,
-    *,
     draft_tokens: float | None = None,
 ) -> Delta:
     """The increase of these counters in 20 s."""
@@ -60,27 +61,54 @@ def answers(
 #: by the answers: tokens per draft, share of the tokens, share of what was counted.
 REAL: dict[str, tuple[Delta, tuple[float | None, float, float]]] = {
     "draft model, 2 tokens": (
-        answers(422, [376, 331, 302, 291, 278, 262], 844, 422, 422),
+        answers(
+            422, [376, 331, 302, 291, 278, 262], generation=844, requests=422, steps=422
+        ),
         (1.0, 0.5, 1840 / 2262),
     ),
     "draft model, 4 tokens": (
-        answers(772, [671, 585, 531, 504, 480, 454], 2532, 633, 772),
+        answers(
+            772,
+            [671, 585, 531, 504, 480, 454],
+            generation=2532,
+            requests=633,
+            steps=772,
+        ),
         (1899 / 772, 0.75, 1 - 1899 / 3997),
     ),
     "draft model, 8 tokens": (
-        answers(823, [662, 558, 485, 455, 429, 411], 3920, 490, 823),
+        answers(
+            823,
+            [662, 558, 485, 455, 429, 411],
+            generation=3920,
+            requests=490,
+            steps=823,
+        ),
         (3430 / 823, 0.875, 1 - 3430 / 3823),
     ),
     "draft model, 200 tokens: little is cut off": (
-        answers(2965, [2337, 1914, 1690, 1507, 1393, 1306], 13000, 65, 2965),
+        answers(
+            2965,
+            [2337, 1914, 1690, 1507, 1393, 1306],
+            generation=13000,
+            requests=65,
+            steps=2965,
+        ),
         (12935 / 2965, 0.995, 1 - 12935 / 13112),
     ),
     "n-gram, 8 tokens: 3,589 steps had no draft": (
-        answers(2703, [2365, 1034, 174, 78], 10064, 1258, 6292, draft_tokens=4905),
+        answers(
+            2703,
+            [2365, 1034, 174, 78],
+            generation=10064,
+            requests=1258,
+            steps=6292,
+            draft_tokens=4905,
+        ),
         (5217 / 2703, 5217 / 10064, 1 - 5217 / 6354),
     ),
     "n-gram, one token: prefill is padded with drafts that nobody made": (
-        answers(3918, [0, 0, 0, 0], 3919, 3919, 0),
+        answers(3918, [0, 0, 0, 0], generation=3919, requests=3919, steps=0),
         (None, 0.0, 1.0),
     ),
 }
@@ -108,7 +136,6 @@ def test_without_steps_the_tokens_bound_what_drafts_gave() -> None:
     without_steps = derive("5m", replace(happened, decode_steps=None))
     counted = 1 + 3651 / 2703
     assert without_steps.mean_acceptance_length == pytest.approx(counted)
-    assert length is not None
     assert length < counted
 
 
@@ -127,13 +154,18 @@ def test_what_is_not_known_cuts_nothing_off() -> None:
 
 def test_padded_drafts_make_real_ones_no_shorter() -> None:
     """1,000 requests with one uncached token beside 500 drafts of 3 tokens."""
-    happened = answers(1500, [500, 500], 1500 + 1000, 1000, 500)
+    happened = answers(
+        1500, [500, 500], generation=1500 + 1000, requests=1000, steps=500
+    )
     measures = derive("5m", happened)
     assert measures.mean_acceptance_length == pytest.approx(3.0)
     assert measures.coverage_ratio == pytest.approx(1500 / 2500)
     assert measures.undelivered_ratio == pytest.approx(0.4)
     # Padding is no part of the sample.
-    real = derive("5m", answers(500, [500 / 3, 500 / 3], 2500, 1000, 500))
+    real = derive(
+        "5m",
+        answers(500, [500 / 3, 500 / 3], generation=2500, requests=1000, steps=500),
+    )
     assert measures.mean_acceptance_length_error == pytest.approx(
         real.mean_acceptance_length_error
     )
@@ -152,7 +184,7 @@ def test_less_than_a_step_is_none(positions: list[float], steps: float) -> None:
     near 0 would make a length that has no end.
     """
     happened = replace(
-        answers(10, positions, 30, 3, None, draft_tokens=20),
+        answers(10, positions, generation=30, requests=3, steps=None, draft_tokens=20),
         accepted_tokens=15.0,
         batch_size=4.0,
         step_seconds=0.01,
@@ -161,7 +193,6 @@ def test_less_than_a_step_is_none(positions: list[float], steps: float) -> None:
     measures = derive("5m", of_part, BUILTIN["eagle"])
     assert measures == derive("5m", happened, BUILTIN["eagle"])
     assert measures.mean_acceptance_length == pytest.approx(2.5)
-    assert measures.estimate.interval is not None
     low, high = measures.estimate.interval.ends
     assert 0 < low < high < math.inf
     assert observed_step(of_part) == observed_step(happened)
@@ -191,7 +222,6 @@ class TestMeanStep:
         """The step of the first token is not among those that are observed."""
         happened, _ = REAL["draft model, 4 tokens"]
         step = observed_step(replace(happened, batch_size=2.0, step_seconds=0.0178))
-        assert step is not None
         assert step.share == pytest.approx(1.0)
         assert step.emitted == pytest.approx(1899 / 772)
 
@@ -202,11 +232,7 @@ class TestBatchSize:
     @pytest.mark.parametrize(
         ("name", "gauge", "high"),
         [
-            (
-                "draft model, 2 tokens",
-                1.0,
-                2,
-            ),
+            ("draft model, 2 tokens", 1.0, 2),
             ("draft model, 4 tokens", 1.08, 1.97),
             ("draft model, 8 tokens", 1.13, 1.80),
         ],
@@ -228,15 +254,12 @@ class TestBatchSize:
         happened = replace(happened, batch_size=64.0)
         measures = derive("5m", happened, BUILTIN["eagle"])
         high = measures.batch_size_high
-        assert high is not None
         larger = derive("5m", replace(happened, batch_size=high), BUILTIN["eagle"])
         mine = measures.estimate.interval
         theirs = larger.estimate.interval
-        assert mine is not None
-        assert theirs is not None
         assert mine.ends[0] <= theirs.value <= mine.ends[1]
         assert measures.estimate.speedup == pytest.approx(
-            measures.mean_acceptance_length / BUILTIN["eagle"].step_cost(6, 64)  # type: ignore[operator]
+            measures.mean_acceptance_length / BUILTIN["eagle"].step_cost(6, 64)
         )
 
     def test_of_long_answers_it_is_what_the_gauge_says(self) -> None:
@@ -262,10 +285,9 @@ class TestDraftingAhead:
         plain, with_drafter = profile.step_times(6, 2.0)
         _, without_drafter = replace(profile, draft=DraftCost()).step_times(6, 2.0)
         drafting = (with_drafter - without_drafter) / plain
-        plain_steps = happened.first_tokens * (1 + drafting)  # type: ignore[operator]
-        plain_steps += happened.drafts * with_drafter / plain  # type: ignore[operator]
-        assert speedup is not None
-        assert speedup.value == pytest.approx(happened.generation_tokens / plain_steps)  # type: ignore[operator]
+        plain_steps = happened.first_tokens * (1 + drafting)
+        plain_steps += happened.drafts * with_drafter / plain
+        assert speedup.value == pytest.approx(happened.generation_tokens / plain_steps)
 
     def test_only_of_an_engine_that_drafts_ahead_by_a_model(self) -> None:
         """A lookup takes no time, and SGLang drafts before it verifies."""
@@ -290,9 +312,8 @@ class TestDraftingAhead:
     def test_answers_of_four_tokens_are_no_gain(self) -> None:
         """Said "beneficial 1.28", took 1.27 times the processor time."""
         happened, _ = REAL["draft model, 4 tokens"]
-        result = poll(settings_for(BUILTIN["eagle"], "eagle", 6), happened)
+        result = poll(EAGLE, happened)
         assert result.payoff.verdict is PayoffVerdict.UNKNOWN
-        assert result.payoff.speedup_low is not None
         assert result.payoff.speedup_low < 1
 
 
@@ -302,7 +323,8 @@ class TestStopStrings:
     """
 
     happened = replace(
-        answers(112, [102, 94, 91, 87, 83, 80], 707, 60, 112), batch_size=2.0
+        answers(112, [102, 94, 91, 87, 83, 80], generation=707, requests=60, steps=112),
+        batch_size=2.0,
     )
 
     def test_what_may_lie_behind_them_is_in_the_interval(self) -> None:
@@ -310,11 +332,10 @@ class TestStopStrings:
         stopped = derive("5m", replace(self.happened, stopped_requests=60.0), profile)
         limited = derive("5m", replace(self.happened, stopped_requests=0.0), profile)
         assert stopped.mean_acceptance_length == limited.mean_acceptance_length
-        told = (509 - 60) / 112
+        delivered = (509 - 60) / 112
         low = stopped.estimate.speedup_low
-        assert low is not None
-        assert low <= told / profile.step_cost(6, 2.0)
-        assert low < 0.7 * limited.estimate.speedup_low  # type: ignore[operator]
+        assert low <= delivered / profile.step_cost(6, 2.0)
+        assert low < 0.7 * limited.estimate.speedup_low
         assert stopped.estimate.speedup_high == limited.estimate.speedup_high
 
     def test_what_the_engine_cut_off_lies_behind_none(self) -> None:
@@ -369,7 +390,7 @@ def poll(
         generation_tokens=happened.generation_tokens,
     )
     steps = Steps(
-        step_seconds=0.018 * (happened.decode_steps or 0.0),
+        step_seconds=0.018 * happened.decode_steps,
         step_observations=happened.decode_steps,
         prompt_tokens=prompt_tokens,
         requests=happened.first_tokens,
@@ -389,11 +410,9 @@ class TestVerdict:
         """Answers of 2 tokens: 0.54 to 0.88 by measurement, "beneficial 1.56" by what
         was accepted.
         """
-        settings = settings_for(BUILTIN["eagle"], "eagle", 6)
         happened, _ = REAL["draft model, 2 tokens"]
-        result = poll(settings, happened)
+        result = poll(EAGLE, happened)
         assert result.payoff.side is PayoffVerdict.HARMFUL
-        assert result.payoff.speedup_high is not None
         assert result.payoff.speedup_high <= 1.0
         named = [name_of(finding.text) for finding in result.findings]
         assert "finding.undelivered.text" in named
@@ -403,21 +422,24 @@ class TestVerdict:
         """As where nothing was accepted. Answers that a window cuts in two are no gain:
         their first tokens lie before it.
         """
-        happened = answers(422, [376, 331, 302, 291, 278, 262], 844 + edge, 422, 422)
+        happened = answers(
+            422,
+            [376, 331, 302, 291, 278, 262],
+            generation=844 + edge,
+            requests=422,
+            steps=422,
+        )
         result = poll(settings_for(BUILTIN["ngram"], "ngram", 6), happened)
         assert result.payoff.verdict is PayoffVerdict.HARMFUL
-        assert result.payoff.speedup_high is not None
         assert result.payoff.speedup_high <= 1.0
         first = result.payoff.reasons[0]
         assert name_of(first) == "payoff.gives_nothing"
 
     def test_no_larger_k_is_advised_where_answers_end(self) -> None:
         """By the counters, drafts of K=6 are accepted to 4.2 tokens."""
-        settings = settings_for(BUILTIN["eagle"], "eagle", 6)
         happened, _ = REAL["draft model, 4 tokens"]
-        advice = poll(settings, happened).advice
+        advice = poll(EAGLE, happened).advice
         assert advice.action is Action.DECREASE_K
-        assert advice.num_speculative_tokens is not None
         assert 1 <= advice.num_speculative_tokens <= 2
 
     def test_advice_and_payoff_hold_prompts_against_the_same_speedup(self) -> None:
@@ -432,7 +454,13 @@ class TestVerdict:
             },
             {},
         ).settings
-        happened = answers(30_000, [20_000, 12_000, 7_000], 69_500, 500, 30_000)
+        happened = answers(
+            30_000,
+            [20_000, 12_000, 7_000],
+            generation=69_500,
+            requests=500,
+            steps=30_000,
+        )
         result = poll(settings, happened, running=16.0, prompt_tokens=2e6)
         judged = result.windows[-1]
         options = {
@@ -445,7 +473,7 @@ class TestVerdict:
 
     def test_requests_of_one_token_are_idle_whatever_pads_them(self) -> None:
         """612 drafts in 616 requests: by the counters, the drafter does not fit."""
-        happened = answers(612, [0, 0, 0, 0], 616, 616, 0)
+        happened = answers(612, [0, 0, 0, 0], generation=616, requests=616, steps=0)
         result = poll(settings_for(BUILTIN["ngram"], "ngram", 4), happened)
         assert result.activity.state is ActivityState.IDLE
         assert name_of(result.activity.reason) == "activity.first_tokens_only"
@@ -459,7 +487,9 @@ class TestVerdict:
         self, behind: float, reason: str
     ) -> None:
         """Probes and warm-up requests get whole answers, and nothing is drafted."""
-        happened = answers(0, [0, 0, 0, 0], 616 + behind, 616, behind)
+        happened = answers(
+            0, [0, 0, 0, 0], generation=616 + behind, requests=616, steps=behind
+        )
         result = poll(settings_for(BUILTIN["eagle"], "eagle", 4), happened)
         assert name_of(result.activity.reason) == f"activity.{reason}"
 
@@ -496,7 +526,9 @@ class TestVerdict:
 
     def test_padding_is_no_sample(self) -> None:
         """Of 612 drafts at most the 40 with a step of their own can be judged."""
-        happened = answers(612, [20, 10, 0, 0], 616 + 70, 616, 40)
+        happened = answers(
+            612, [20, 10, 0, 0], generation=616 + 70, requests=616, steps=40
+        )
         settings = settings_for(BUILTIN["ngram"], "ngram", 4)
         result = poll(settings, happened, running=0.0)
         assert result.activity.state is ActivityState.WARMING_UP
@@ -553,7 +585,6 @@ class TestSlowEngine:
             92.3, abs=0.1
         )
         assert result.payoff.verdict is PayoffVerdict.HARMFUL
-        assert result.payoff.speedup_high is not None
         assert result.payoff.speedup_high < 0.6
         assert result.quality.level is None
         assert name_of(result.quality.reasons[0]) == "quality.few_drafts"

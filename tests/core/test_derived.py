@@ -155,38 +155,18 @@ class TestStates:
         ("answers", "state", "reason"),
         [
             ((STARTED, STARTED), None, "not_shown_yet"),
-            (
-                (OFF, OFF),
-                ActivityState.OFF,
-                "says_off",
-            ),
+            ((OFF, OFF), ActivityState.OFF, "says_off"),
             ((ONE, TWO), ActivityState.ACTIVE, "active"),
             ((ONE, ONE), ActivityState.WARMING_UP, "counted_at_end"),
-            (
-                (ONE, served(8, num_running_reqs=0)),
-                ActivityState.IDLE,
-                "idle",
-            ),
+            ((ONE, served(8, num_running_reqs=0)), ActivityState.IDLE, "idle"),
             (
                 (ONE, answer(12, 320, 600, num_running_reqs=0)),
                 ActivityState.IDLE,
                 "first_tokens_only",
             ),
-            (
-                (ONE, answer(9, 320, 700)),
-                ActivityState.BYPASSED,
-                "bypassed",
-            ),
-            (
-                (ONE, answer(9, 360, 600, k=0)),
-                ActivityState.BYPASSED,
-                "paused",
-            ),
-            (
-                (served(8, k=0), served(12), TWO),
-                ActivityState.BYPASSED,
-                "paused",
-            ),
+            ((ONE, answer(9, 320, 700)), ActivityState.BYPASSED, "bypassed"),
+            ((ONE, answer(9, 360, 600, k=0)), ActivityState.BYPASSED, "paused"),
+            ((served(8, k=0), served(12), TWO), ActivityState.BYPASSED, "paused"),
         ],
     )
     def test_each_is_told_from_the_others(
@@ -204,14 +184,10 @@ class TestStates:
         few = {"accepted": 37.5, "k": 7, "spec_num_steps": 0}
         result = polled(served(8, **few), served(16, **few))
         window = result.window("30s")
-        assert (result.activity.state, result.num_speculative_tokens) == (
-            ActivityState.ACTIVE,
-            7,
-        )
-        assert (window.mean_acceptance_length, window.acceptance_ratio) == (
-            1.9375,
-            None,
-        )
+        assert result.activity.state == ActivityState.ACTIVE
+        assert result.num_speculative_tokens == 7
+        assert window.mean_acceptance_length == 1.9375
+        assert window.acceptance_ratio is None
         reason = values_of(result.advice.reason)["reason"]
         assert name_of(reason) == "unadvisable.trees_or_blocks"
 
@@ -240,10 +216,8 @@ class TestStates:
         answers = (ONE, answer(9, 320, 700), answer(13, 480, 1000))
         result = polled(*answers)
         assert polled(*answers[:2]).counters.accepted_tokens == 600
-        assert (
-            result.counters.accepted_tokens,
-            result.window("30s").mean_acceptance_length,
-        ) == (900, 2.875)
+        assert result.counters.accepted_tokens == 900
+        assert result.window("30s").mean_acceptance_length == 2.875
 
     def test_its_own_gauges_of_acceptance_are_published_nowhere(self) -> None:
         """They keep their last value: here it is of another time than the counters."""
@@ -348,10 +322,7 @@ class TestAdvice:
                 ),
                 "unadvisable.trees_or_blocks",
             ),
-            (
-                (ONE, served(12, k=5), TWO, served(20)),
-                "unadvisable.k_changes",
-            ),
+            ((ONE, served(12, k=5), TWO, served(20)), "unadvisable.k_changes"),
         ],
     )
     def test_it_refuses_and_says_why(
@@ -435,10 +406,8 @@ def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> No
     second = tensorrt((800, 400, 200), (640, 240, 100))
     result = polled(first, second, settings=TestAdvice.SETTINGS)
     window = result.window("30s")
-    assert (window.mean_draft_length, window.mean_acceptance_length) == (
-        1.75,
-        1 + 490 / 400,
-    )
+    assert window.mean_draft_length == 1.75
+    assert window.mean_acceptance_length == 1 + 490 / 400
     assert result.advice.action is not Action.INSUFFICIENT_DATA
     # What a draft would hold with a smaller K: 1 of 1, 1.5 of 2.
     costs = [option.step_cost for option in result.advice.options[:4]]
@@ -502,10 +471,8 @@ class TestDraftedByPosition:
             0,
         )
         restarted = polled(self.FIRST, self.SECOND, self.FIRST, self.SECOND)
-        assert (restarted.engine_resets_total, restarted.drafts_reaching_position) == (
-            1,
-            (800, 320, 120, 0),
-        )
+        assert restarted.engine_resets_total == 1
+        assert restarted.drafts_reaching_position == (800, 320, 120, 0)
 
     def test_the_counts_bound_them(self) -> None:
         """Drafts with a second token are accepted more often here: 150 of 150, not 150
@@ -569,10 +536,8 @@ class TestBadInput:
         result = polled(ONE, answer(16, 400, 1200))
         window = result.window("30s")
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (1, 4)
-        assert (result.inconsistent_samples_total, result.defects) == (
-            1,
-            ("360 tokens more than 80 drafts can have given",),
-        )
+        assert result.inconsistent_samples_total == 1
+        assert result.defects == ("360 tokens more than 80 drafts can have given",)
 
     def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
         """After a change of K the largest, without K that of all positions."""
@@ -638,10 +603,8 @@ class TestBadInput:
 
     def test_a_k_that_no_server_has_is_left_out(self) -> None:
         engine = only(served(8, spec_num_draft_tokens=1e9))
-        assert (engine.counters.draft_tokens, engine.defects) == (
-            None,
-            ("sglang:spec_num_draft_tokens is 1000000000.0",),
-        )
+        assert engine.counters.draft_tokens is None
+        assert engine.defects == ("sglang:spec_num_draft_tokens is 1000000000.0",)
 
 
 def test_a_configured_server_without_a_batch_is_idle() -> None:
@@ -669,10 +632,8 @@ def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
     """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
     reading = read(served(8, accepted=200, k=15, spec_num_steps=1))
     block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
-    assert (block.counters.draft_tokens, why_unadvisable(block, Derivation())) == (
-        4800,
-        "",
-    )
+    assert block.counters.draft_tokens == 4800
+    assert why_unadvisable(block, Derivation()) == ""
     assert reading.engines[0].counters.draft_tokens is None
 
 
@@ -725,10 +686,7 @@ def test_the_device_timer_replaces_the_assumed_cost_of_drafting() -> None:
     """Drafting takes 3 s and 1 s where verification takes 10 s: 40 % of it at K=3."""
     seconds = (timed(0, 0, 0), timed(3, 1, 10))
     bodies = [ONE, answer(58, 5320, 9600)]
-    with_timer = [
-        served(8, more=seconds[0]),
-        answer(58, 5320, 9600, more=seconds[1]),
-    ]
+    with_timer = [served(8, more=seconds[0]), answer(58, 5320, 9600, more=seconds[1])]
     steps = only(with_timer[1]).steps
     assert (steps.draft_seconds, steps.verify_seconds) == (4.0, 10.0)
 

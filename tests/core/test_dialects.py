@@ -93,8 +93,8 @@ def test_a_server_of_each_dialect_is_recognised_and_read_in_full() -> None:
     for path in sorted((DATA / "upstream").glob("*.txt")):
         content_type = OPENMETRICS if "openmetrics" in path.name else ""
         reading = read(path.read_bytes(), content_type)
-        if found := [each.defects for each in reading.engines if each.defects]:
-            defects[path.name] = found
+        if contradictions := [each.defects for each in reading.engines if each.defects]:
+            defects[path.name] = contradictions
         server = ENGINE_OF[reading.dialect].name
         document = {**msgspec.to_builtins(reading), "server": server}
         documents[path.name] = without_empty(document)

@@ -100,10 +100,10 @@ class TestReading:
     def test_pieces_are_the_text(self, lines: list[str], size: int) -> None:
         """However small the pieces that are searched, the same samples are found."""
         text = "".join(f"{line}\n" for line in lines).encode()
-        whole = list(SELECTION.lines(text))
+        at_once = list(SELECTION.lines(text))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(exposition, "_PIECE", size)
-            assert list(SELECTION.lines(text)) == whole
+            assert list(SELECTION.lines(text)) == at_once
 
     @pytest.mark.parametrize("text", [b"\n" * 2**24, b"# x" * 2**22 + b"\n"])
     def test_no_piece_is_large(self, text: bytes) -> None:

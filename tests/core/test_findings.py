@@ -194,11 +194,11 @@ class TestAcceptance:
 
         def actions(sampled: bool | None, **changes: Any) -> dict[str, str]:
             shape = DraftShape(1000, (1.0,) * 4, sampled=sampled)
-            found = find(
+            findings = find(
                 replace(case, shape=shape, **changes),
                 Verdicts(quality, loss, switch_off),
             )
-            return {short_name(finding): finding.action for finding in found}
+            return {short_name(finding): finding.action for finding in findings}
 
         for sampled in (True, None):
             said = actions(sampled)
@@ -222,6 +222,12 @@ class TestAcceptance:
         ):
             assert setting not in "".join(said.values())
             assert said["first_position"].startswith("The drafter does not fit")
+
+    def test_trees_have_findings_without_a_level(self) -> None:
+        """Their acceptance ratio is not known; what the other measures say is said."""
+        trees = replace(measured(950, generation=35000), acceptance_ratio=None)
+        assert judge_quality(trees, [], Thresholds()).level is None
+        assert names(trees) == [(HINT, "low_coverage")]
 
     def test_limits(self) -> None:
         """Low coverage and abnormal acceptance go by the operator's limits, as the

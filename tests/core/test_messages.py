@@ -89,10 +89,8 @@ def test_a_message_is_its_text_and_keeps_name_and_values() -> None:
     scheduled = message("activity.scheduled", reason=reason, batch=1500.0)
 
     assert scheduled == f"{reason}: the K schedule has K=0 for 1,500 requests"
-    assert (scheduled.name, scheduled.values) == (
-        "activity.scheduled",
-        {"reason": reason, "batch": 1500.0},
-    )
+    assert scheduled.name == "activity.scheduled"
+    assert scheduled.values == {"reason": reason, "batch": 1500.0}
 
 
 def test_a_message_always_has_a_name_and_values() -> None:

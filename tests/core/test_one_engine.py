@@ -164,7 +164,7 @@ class TestSGLang:
         (engine,) = read(text).engines
 
         assert engine.key == alone.key
-        assert engine.counters.drafts == 2 * (alone.counters.drafts or 0)
+        assert engine.counters.drafts == 2 * alone.counters.drafts
 
     def test_a_type_of_engine_alone_does_not_separate(self) -> None:
         """A gateway of prefill and decode workers needs to say which series are of

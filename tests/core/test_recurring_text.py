@@ -86,7 +86,7 @@ def changed(draw: st.DrawFn, text: bytes) -> bytes:
         ]
         at = draw(st.sampled_from(counted or [0]) | st.integers(0, len(lines) - 1))
         at %= len(lines)
-        other = draw(st.integers(0, len(lines) - 1))
+        target = draw(st.integers(0, len(lines) - 1))
         if kind == "value":
             lines[at] = lines[at].rpartition(b" ")[0] + b" " + draw(values)
         elif kind == "digits":
@@ -95,14 +95,14 @@ def changed(draw: st.DrawFn, text: bytes) -> bytes:
         elif kind == "remove" and len(lines) > 1:
             del lines[at]
         elif kind == "copy":
-            lines.insert(other % len(lines), lines[at])
+            lines.insert(target % len(lines), lines[at])
         else:
-            other %= len(lines)
-            lines[at], lines[other] = lines[other], lines[at]
+            target %= len(lines)
+            lines[at], lines[target] = lines[target], lines[at]
     changed = b"\n".join(lines)
     if draw(st.booleans()):
-        place = draw(st.integers(0, len(changed)))
-        changed = changed[:place] + draw(words) + changed[place:]
+        offset = draw(st.integers(0, len(changed)))
+        changed = changed[:offset] + draw(words) + changed[offset:]
     return changed
 
 

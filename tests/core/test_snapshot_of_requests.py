@@ -62,13 +62,11 @@ def test_a_model_may_be_asked_for() -> None:
     """
     page = snapshot.decode(filtered(TWO, ("model_name", "an-adapter")))
     assert [len(target.engines) for target in page.targets] == [0]
-    assert page.requests is not None
     assert {group.model_name for group in page.requests.groups} == {"an-adapter"}
     assert [(tenant.model_name, tenant.tenant) for tenant in page.requests.tenants] == [
         ("an-adapter", "globex")
     ]
     assert [model.model_name for model in page.requests.models] == ["an-adapter"]
-    assert TWO.requests is not None
     assert page.requests.observations == TWO.requests.observations
 
 

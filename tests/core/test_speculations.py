@@ -24,8 +24,8 @@ EAGLE = '{"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3}'
 
 def test_a_map_is_by_model_or_target() -> None:
     """`*` is what is not named, and null is without speculation."""
-    one = parse_speculations(NGRAM)
-    assert (one.common, one.by_name) == (parse_speculation(NGRAM), {})
+    single = parse_speculations(NGRAM)
+    assert (single.common, single.by_name) == (parse_speculation(NGRAM), {})
     several = parse_speculations(
         f'{{"a": {EAGLE}, "http://b:8000": null, "*": {NGRAM}}}'
     )
@@ -55,11 +55,13 @@ def two_models(first: bytes, last: bytes) -> list[bytes]:
     """Texts of a server with two models that draft alike."""
     texts = []
     for body in (first, last):
-        other = body.replace(b"Llama-3.3-70B", b"Other-70B")
+        renamed = body.replace(b"Llama-3.3-70B", b"Other-70B")
         texts.append(
             body
             + b"".join(
-                line + b"\n" for line in other.splitlines() if not line.startswith(b"#")
+                line + b"\n"
+                for line in renamed.splitlines()
+                if not line.startswith(b"#")
             )
         )
     return texts
@@ -68,8 +70,8 @@ def two_models(first: bytes, last: bytes) -> list[bytes]:
 def judged(
     settings: Settings, bodies: list[bytes], **beside: object
 ) -> tuple[EngineResult, ...]:
-    states: dict = {}
-    results: tuple[EngineResult, ...] = ()
+    states = {}
+    results = ()
     for moment, body in enumerate(bodies):
         states, results = process_reading(
             states, read(body), 300.0 * moment, settings, **beside
@@ -95,16 +97,16 @@ def test_one_configuration_for_two_models_is_of_neither() -> None:
     """They are named, in the report and once in the log; the other models may be those
     of another server.
     """
-    one, other = judged(COMMON, TEXTS)
-    assert {one.deployment.method, other.deployment.method} == {""}
-    for engine in (one, other):
+    first, second = judged(COMMON, TEXTS)
+    assert {first.deployment.method, second.deployment.method} == {""}
+    for engine in (first, second):
         assert "one_for_several" in names(engine)
-    before = TargetResult(target="t", up=True)
-    after = replace(before, engines=(one, other))
-    told = [event.message for event in changes(before, after)]
-    assert told.count("configuration does not fit") == 1
+    unpolled = TargetResult(target="t", up=True)
+    polled = replace(unpolled, engines=(first, second))
+    messages = [event.message for event in changes(unpolled, polled)]
+    assert messages.count("configuration does not fit") == 1
     assert "configuration does not fit" not in [
-        event.message for event in changes(after, after)
+        event.message for event in changes(polled, polled)
     ]
 
     single = [drafted(1e3, 8, SHARES, 75.0), drafted(2e4, 8, SHARES, 1500.0)]
@@ -131,7 +133,7 @@ def test_each_model_has_its_own_configuration() -> None:
 def test_a_method_that_the_counters_contradict_is_a_finding() -> None:
     """A model drafts K tokens in each step, and what is looked up does not."""
     always = [drafted(1e3, 8, SHARES, 75.0), drafted(2e4, 8, SHARES, 1500.0)]
-    for config, found in ((NGRAM, True), (EAGLE, False)):
+    for config, contradicted in ((NGRAM, True), (EAGLE, False)):
         settings = replace(EASY, slack=300.0, speculation=parse_speculation(config))
         (engine,) = judged(settings, always)
-        assert ("not_looked_up" in names(engine)) is found
+        assert ("not_looked_up" in names(engine)) is contradicted

@@ -6,11 +6,7 @@ import pytest
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.payoff import (
-    Payoff,
-    PayoffVerdict,
-    probable_loss,
-)
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, probable_loss
 from vllm_specdec_exporter.judgement.state import StateCode, state_code
 from vllm_specdec_exporter.observe.result import (
     EngineResult,

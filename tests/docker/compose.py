@@ -80,7 +80,7 @@ def services(*profiles: str, **variables: str) -> dict[str, Json]:
     """
     # Profiles on the command line take the place of COMPOSE_PROFILES.
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
-    services: dict[str, Json] = document(**variables)["services"]
+    services = document(**variables)["services"]
     return {
         name: service
         for name, service in services.items()

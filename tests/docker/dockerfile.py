@@ -83,8 +83,8 @@ def _instructions(text: str) -> list[Instruction]:
 @cache
 def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
-    arguments: dict[str, str] = {}
-    listed: list[Stage] = []
+    arguments = {}
+    listed = []
     for instruction in _instructions(text_of(DOCKERFILE)):
         if instruction.name == "ARG" and not listed:
             name, _, default = instruction.text.partition("=")

@@ -176,7 +176,7 @@ def test_the_documented_addresses_are_those_that_are_published() -> None:
     """docs/deployment.md lists every published port, each with its default of .env."""
     text = text_of("docs/deployment.md")
     said = set(re.findall(r"(?m)^\| http://(127\.0\.0\.1:\d+)", text))
-    published: set[str] = set()
+    published = set()
     for service in services().values():
         published |= {port.rpartition(":")[0] for port in service.get("ports", [])}
     assert said == published

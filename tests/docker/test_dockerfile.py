@@ -82,11 +82,11 @@ def test_everything_installed_is_locked() -> None:
     commands = " && ".join(run.text for run in runs).split(" && ")
     installs = [command.split() for command in commands if " pip " in command]
     assert len(installs) == 3
-    for words in installs:
-        from_lock = {"--require-hashes", "--only-binary", ":all:"} <= set(words)
-        of_wheel = {"--no-index", "--no-deps"} <= set(words)
-        assert from_lock or of_wheel, words
-        assert "--no-cache-dir" in words, words
+    for arguments in installs:
+        from_lock = {"--require-hashes", "--only-binary", ":all:"} <= set(arguments)
+        of_wheel = {"--no-index", "--no-deps"} <= set(arguments)
+        assert from_lock or of_wheel, arguments
+        assert "--no-cache-dir" in arguments, arguments
 
 
 def test_the_build_backend_is_the_locked_one() -> None:

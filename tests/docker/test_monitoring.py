@@ -23,7 +23,7 @@ ALERTMANAGER = ALERTS / "alertmanager.compose.yml"
 
 def endpoints() -> set[str]:
     """Every address that a container of the default reaches another at."""
-    addresses: set[str] = set()
+    addresses = set()
     for key, service in services().items():
         addresses |= {f"{name}:{PORTS[key]}" for name in names(key, service)}
     return addresses

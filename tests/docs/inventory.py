@@ -88,7 +88,7 @@ def _is_foreign(path: Path) -> bool:
 @cache
 def blocks() -> tuple[Block, ...]:
     """Return every block of every page."""
-    listed: list[Block] = []
+    listed = []
     for path in pages():
         name = path.relative_to(ROOT).as_posix()
         listed.extend(blocks_of(path.read_text("utf-8"), name))

@@ -92,7 +92,7 @@ def all_flags() -> frozenset[str]:
     """The flags of all commands, and those of the programs beside them in the
     repository.
     """
-    scripts: list[Path] = []
+    scripts = []
     for folder in ("alerts", "dashboards", "docs", "helm", "bench"):
         for pattern in ("*.py", "examples/*.py"):
             scripts += (ROOT / folder).glob(pattern)

@@ -47,10 +47,7 @@ def _by(*command: str) -> Callable[[Any, Path], None]:
 def _prometheus(document: Any, folder: Path) -> None:
     """Rule files of other machines are those of the repository."""
     if "rule_files" in document:
-        document = {
-            **document,
-            "rule_files": [str(ROOT / "alerts/rules/*.yml")],
-        }
+        document = {**document, "rule_files": [str(ROOT / "alerts/rules/*.yml")]}
     _by(find_program("promtool", "prometheus"), "check", "config")(document, folder)
 
 

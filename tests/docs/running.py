@@ -208,7 +208,7 @@ class Machine:
         """
         port = free_port()
         address = f"127.0.0.1:{port}"
-        more: dict[str, str] = {}
+        more = {}
         # it runs beside what follows, `&` or not
         code = line.partition(" #")[0].rstrip(" &")
         if serving in _SERVERS:

@@ -105,7 +105,7 @@ def _scenario(folder: Path, *clients: int) -> str:
 
 def _routes() -> dict[str, Any]:
     """Return the routes of the bundle, with receivers that send nothing."""
-    routes: dict[str, Any] = data_of("alerts/alertmanager.yml")
+    routes = data_of("alerts/alertmanager.yml")
     routes["receivers"] = [{"name": route["name"]} for route in routes["receivers"]]
     return {key: value for key, value in routes.items() if key != "templates"}
 

@@ -36,7 +36,7 @@ def simple_commands(line: str) -> Iterator[list[str]]:
         line.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>"
     )
     lexer.whitespace_split = True
-    command: list[str] = []
+    command = []
     skip = False
     # The end of the line ends a command too.
     for word in (*lexer, ";"):

@@ -30,8 +30,8 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     """But for settings of `serve`, on a page of their own, and "2 bad usage", which the
     page says once.
     """
-    whole = "--help-all" if name in SHORT else "--help"
-    helped = run_here(name, whole, COLUMNS="100")
+    help_flag = "--help-all" if name in SHORT else "--help"
+    helped = run_here(name, help_flag, COLUMNS="100")
     assert (helped.code, helped.err) == (0, "")
     assert f"{name}: " in helped.out
     flags = set(re.findall(r"(?m)^ +(?:-h, )?(--[a-z](?:[\w.-]*\w)?)", helped.out))
@@ -68,7 +68,7 @@ def defaults(name: str) -> dict[str, tuple[Any, str]]:
 
 def test_defaults_are_those_that_hold() -> None:
     """Numbers by value, as 60s is 60; words letter by letter."""
-    documented: dict[str, tuple[Any, str]] = {}
+    documented = {}
     for name in COMMANDS:
         documented |= defaults(name)
     assert len(documented) > 30

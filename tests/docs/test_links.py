@@ -20,7 +20,7 @@ def anchors(page: Path) -> frozenset[str]:
     have numbers.
     """
     text = prose(page.read_text("utf-8"))
-    names: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+    names = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
     for heading in _HEADING.findall(text):
         plain = (
             re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()

@@ -7,8 +7,10 @@ import importlib
 import itertools
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,42 +142,60 @@ def test_limits_are_those_of_the_code() -> None:
                 missing.append((subject, name))
     assert missing == []
     assert len(rows) == len(_LIMITS) + 1
-    for test in itertools.chain.from_iterable(row["tests"] for row in _LIMITS.values()):
+    assert_exist(
+        itertools.chain.from_iterable(row["tests"] for row in _LIMITS.values())
+    )
+
+
+def assert_exist(tests: Iterable[str]) -> None:
+    """Each is a path and a function."""
+    for test in tests:
         path, _, function = test.partition("::")
         assert f"def {function}(" in text_of(ROOT / "tests" / path), test
 
 
-#: Sections of the threat model that promise nothing, or a table with tests of its own.
-_NO_PROMISES = ("# Threat model", "What remains", "Limits")
-#: What is no promise elsewhere: a definition, a drawing, what systems show to others.
-_DEFINED = [
-    ("What it is", "An unprivileged process"),
-    ("What it is", "<!-- not run: a drawing"),
-    ("Secrets", "Anyone who may list the"),
-]
+#: The tests of the threat model's other sentences, by how these begin.
+_CLAIMS: dict[str, Any] = data_of("tests/docs/claims.yml")
+_NAMED = re.compile(r"`tests/([\w/.]+)`")
 
 
-def test_what_the_threat_model_promises_names_its_tests() -> None:
-    """Each paragraph, and each protection against an attack; the files exist."""
-    sections = re.split(r"^##+ ", read("threat-model.md"), flags=re.MULTILINE)
-    without_tests = []
-    protections = []
-    for text in sections:
-        paths = re.findall(r"`(tests/[\w/.]+)`", text)
-        assert [path for path in paths if not (ROOT / path).exists()] == []
-        title, _, paragraphs = text.partition("\n")
-        without_tests += [
-            (title, paragraph[:23])
-            for paragraph in re.split(r"\n\n|\n- ", paragraphs.strip())
-            if "`tests/" not in paragraph and paragraph[:1] not in ("", "|")
-        ]
-        if "| attack |" in text:
-            protections += [row[1] for row in table(text, "attack")]
-    promised = [each for each in without_tests if each[0] not in _NO_PROMISES]
-    assert promised == _DEFINED
-    assert len(protections) > 10
-    named = re.compile("none|nothing|.*`tests/")
-    assert [text for text in protections if not named.match(text)] == []
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a section and the rows of its tables, without the names of
+    tests.
+    """
+    text = re.sub(r" ?\(`tests/[^()]*\)", "", text)
+    # A drawing, and the lines below heads of tables.
+    text = re.sub(r"(?ms)^<!--[^\n]*\n|^```.*?^```\n|^\|--[^\n]*\n", "", text)
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("|"):
+            yield line.strip("|").strip()
+        else:
+            yield from re.split(
+                r"(?<=[.;:]) (?=[\w*`\[])(?!false`)", line.removeprefix("- ")
+            )
+
+
+def test_every_claim_of_the_threat_model_has_its_tests() -> None:
+    """Each sentence and row has some, or claims no protection; each section names their
+    files.
+    """
+    claims: dict[str, list[str]] = _CLAIMS["claims"]
+    others: list[str] = _CLAIMS["nothing claimed"]
+    begun = set()
+    for section in re.split(r"^##+ ", read("threat-model.md"), flags=re.MULTILINE)[1:]:
+        if section.startswith("Limits\n"):
+            continue  # they have a test of their own
+        needed = set()
+        for sentence in sentences(section.partition("\n")[2]):
+            begins = [each for each in (*claims, *others) if sentence.startswith(each)]
+            assert len(begins) == 1, (sentence, begins)
+            begun.update(begins)
+            tests = claims.get(begins[0], [])
+            needed |= {test.partition("::")[0] for test in tests}
+        assert set(_NAMED.findall(section)) == needed, section.partition("\n")[0]
+    assert begun == {*claims, *others}
+    assert all(claims.values())
+    assert_exist(itertools.chain.from_iterable(claims.values()))
 
 
 def test_the_index_lists_every_page() -> None:

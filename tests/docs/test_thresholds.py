@@ -66,7 +66,7 @@ def test_every_threshold_that_is_named_with_its_number_is_in_the_table(
 ) -> None:
     """Else a changed default would leave a sentence wrong."""
     for line in text_of(path).splitlines():
-        covered: set[str] = set()
+        covered = set()
         for sentence in SENTENCES.get(path, []):
             if written(sentence, DEFAULTS) in line:
                 covered.update(_NAME.findall(sentence))

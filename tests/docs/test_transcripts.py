@@ -101,7 +101,7 @@ def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None
     """
     said = transcript_of(block.text)
     differs = unlabelled if block.reason else missing
-    last: list[object] = []
+    last = []
 
     def as_printed() -> bool:
         done = machine.completed(said.command)  # its exit code may be a finding

@@ -75,7 +75,7 @@ def settings_for(
     """What `serve` makes of a speculative config and a cost profile, by default
     calibrated on the machine.
     """
-    document: dict[str, Any] = {"method": method} if method else {}
+    document = {"method": method} if method else {}
     if k is not None:
         document["num_speculative_tokens"] = k
     if basis is Basis.CALIBRATED:  # then the size of the draft is in the measured costs

@@ -231,12 +231,12 @@ class TestOptions:
 
 class TestSample:
     @given(
-        conditionals,
-        st.integers(0, 8),
-        st.integers(0, 8),
-        st.floats(1, 4),
-        st.floats(1, 4),
-        st.integers(1, 10_000),
+        conditional=conditionals,
+        k=st.integers(0, 8),
+        m=st.integers(0, 8),
+        cost=st.floats(1, 4),
+        other_cost=st.floats(1, 4),
+        drafts=st.integers(1, 10_000),
     )
     def test_the_error_is_that_of_the_distribution(
         self,

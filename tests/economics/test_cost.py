@@ -191,7 +191,7 @@ class TestNames:
             ("", "meta-llama/Llama-3.2-1B"): "",
             ("", ""): "",
         }
-        assert {told: guess_method(*told) for told in guesses} == guesses
+        assert {drafter: guess_method(*drafter) for drafter in guesses} == guesses
 
 
 GOOD: dict[str, Any] = {"target": {"fixed": 1.0}}

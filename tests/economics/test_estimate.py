@@ -53,17 +53,16 @@ class TestEstimate:
             f"3], [5, 64, 0]]}}"
         )
         profile = deployed(CostSettings(SIMPLE), parse_speculation(spec), "m")
-        found = estimate(2.6, 3, 4, profile).of_all_tokens(0.26)
+        speedup = estimate(2.6, 3, 4, profile).of_all_tokens(0.26)
 
         # the time of a step with drafts, with the errors of `SIMPLE`
         drafts = (13.0 * 1.1, 13.0 / 1.1)
         # in proportion to what it adds
         passes = (first_pass * 4.3 / 3, first_pass * (13.0 / 1.1 - 10.0) / 3)
-        assert found is not None
-        assert found.value == pytest.approx(
+        assert speedup.value == pytest.approx(
             10_000 / (100 * 13.0 + 740 * (10.0 + first_pass))
         )
-        for end, step, more in zip(found.ends, drafts, passes, strict=True):
+        for end, step, more in zip(speedup.ends, drafts, passes, strict=True):
             assert end == pytest.approx(10_000 / (100 * step + 740 * (10.0 + more))), (
                 end,
                 step,
@@ -98,10 +97,9 @@ class TestEstimate:
         below it loses.
         """
         even = estimate(1.0, k, batch, profile).break_even_acceptance_length
-        assert even is not None
 
         assert estimate(even, k, batch, profile).speedup == pytest.approx(1)
-        assert (estimate(even + 0.01, k, batch, profile).speedup or 0) > 1
+        assert estimate(even + 0.01, k, batch, profile).speedup > 1
         assert (estimate(even - 0.01, k, batch, profile).speedup or 2) < 1
 
     def test_what_cannot_be_known(self) -> None:

@@ -56,16 +56,10 @@ def _measured(method: str, model: str = "", **facts: Any) -> DeploymentFacts:
         (DeploymentFacts("ngram_gpu", version="0.33.0"), (ON_GPU,)),
         (DeploymentFacts("ngram_gpu", version="v0.16.2"), ()),
         (_measured("mtp", "Qwen/Qwen3.6-35B-A3B"), (HYBRID,)),
-        (
-            _measured("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
-            (HYBRID,),
-        ),
+        (_measured("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"), (HYBRID,)),
         (_measured("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
         (_measured("mtp", "Qwen/Qwen3.8B"), ()),
-        (
-            _measured("eagle3", schedule=ROWS, batch_sizes=(20, 40)),
-            (EDGE, GRAPHS),
-        ),
+        (_measured("eagle3", schedule=ROWS, batch_sizes=(20, 40)), (EDGE, GRAPHS)),
         (_measured("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
         (_measured("eagle3", engines=2), ()),
         # K changes, and drafting goes on
@@ -77,10 +71,7 @@ def _measured(method: str, model: str = "", **facts: Any) -> DeploymentFacts:
             _measured("eagle3", document='{"rejection_sample_method": "synthetic"}'),
             (PRESCRIBED,),
         ),
-        (
-            _measured("eagle3", document='{"rejection_sample_method": "block"}'),
-            (),
-        ),
+        (_measured("eagle3", document='{"rejection_sample_method": "block"}'), ()),
     ],
 )
 def test_a_row_is_said_of_the_deployments_it_holds_for(

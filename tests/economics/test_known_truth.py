@@ -103,11 +103,9 @@ class TestTheBestK:
         profile: CostProfile, conditional: Sequence[float], batch: float, seed: int
     ) -> int:
         positions = drawn(Random(seed), conditional, DRAFTS)
-        k = judged(
+        return judged(
             settings_for(profile), positions, DRAFTS, batch
         ).advice.num_speculative_tokens
-        assert k is not None
-        return k
 
 
 SETTINGS = settings_for(PROFILES["ngram"], "ngram", 5)
@@ -146,11 +144,13 @@ class TestExtremes:
         assert advice.num_speculative_tokens >= k
 
     @given(
-        st.lists(st.just(0.0) | st.floats(1e-9, 1), min_size=1, max_size=16),
-        st.integers(1, 5_000),
-        st.integers(1, 2_000),
-        st.sampled_from(sorted(BUILTIN)),
-        st.just(0.0) | st.floats(1e-9, 1),
+        conditional=st.lists(
+            st.just(0.0) | st.floats(1e-9, 1), min_size=1, max_size=16
+        ),
+        drafts=st.integers(1, 5_000),
+        batch=st.integers(1, 2_000),
+        name=st.sampled_from(sorted(BUILTIN)),
+        full=st.just(0.0) | st.floats(1e-9, 1),
     )
     def test_any_acceptance_at_all(
         self, conditional: list[float], drafts: int, batch: int, name: str, full: float
@@ -240,7 +240,7 @@ def advised_over_time(
     settings = settings_for(PROFILES[name], name, k, windows=(window,), judged=window)
     server = Server(settings, k, batch)
     server.poll()
-    published: list[tuple[str, int | None]] = []
+    published = []
     for _ in range(polls):
         positions = drawn(rng, conditional, drafts // ALIKE)
         server.add(drafts, [ALIKE * count for count in positions])

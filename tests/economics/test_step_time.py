@@ -142,10 +142,7 @@ DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) * 9
 THROTTLED = {2.0: 2.5, 16.0: 2.5}
 REFUSED = {
     "nothing observed": ([], "no steps observed"),
-    "one batch size": (
-        taken([8.0] * 50),
-        "only batch sizes of 8.0 to 8.0 observed",
-    ),
+    "one batch size": (taken([8.0] * 50), "only batch sizes of 8.0 to 8.0 observed"),
     "prefill": (
         [StepInterval(seconds(8) * 5, 8.0, None, 0.7)] * 50,
         "70% of the tokens are prompts",
@@ -264,7 +261,9 @@ def corrected(
     drafted: float | None = K,
     method: str = "ngram",
 ) -> CostProfile:
-    return correct_by_steps(profile, learned, drafted, batch, 100.0, method)
+    return correct_by_steps(
+        profile, learned, drafted=drafted, batch=batch, time=100.0, method=method
+    )
 
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:
@@ -404,15 +403,9 @@ def test_few_drafts_are_neither() -> None:
     kind.
     """
     learned_steps = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
-    assert (
-        learned_steps.plain.bins,
-        learned_steps.drafting.bins,
-        learned_steps.drafting.refused,
-    ) == (
-        (),
-        (),
-        "few steps have drafts",
-    )
+    assert learned_steps.plain.bins == ()
+    assert learned_steps.drafting.bins == ()
+    assert learned_steps.drafting.refused == "few steps have drafts"
 
 
 def test_a_restart_forgets_the_steps() -> None:

@@ -17,7 +17,6 @@ from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation
-from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.result import (
@@ -30,7 +29,6 @@ from vllm_specdec_exporter.observe.result import (
     thresholds_by_model,
 )
 from vllm_specdec_exporter.observe.settings import Settings
-from vllm_specdec_exporter.observe.state import EngineState
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
 from vllm_specdec_exporter.per_request.observation import Observation, Source
@@ -93,7 +91,7 @@ def series(scenario: str) -> tuple[tuple[float, bytes], ...]:
 
 def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, ...]:
     """Return what an exporter sees that polls a scenario on a beat, up to a moment."""
-    answers: list[Answer] = []
+    answers = []
     for time, body in series(scenario):
         if time <= until and (not answers or time >= answers[-1].time + interval - 0.5):
             answers.append(Answer(time, body))
@@ -199,7 +197,7 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
 
 
 def _target(server: Server, settings: Settings) -> TargetResult:
-    states: dict[EngineKey, EngineState] = {}
+    states = {}
     result = TargetResult(
         target=server.name, poll_errors_total=dict.fromkeys(REASONS, 0)
     )
@@ -207,7 +205,7 @@ def _target(server: Server, settings: Settings) -> TargetResult:
     for answer in server.answers:
         reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
         states, engines = pipeline.process_reading(
-            states, reading, answer.time, settings, server.version
+            states, reading, answer.time, settings, upstream_version=server.version
         )
         result = replace(
             result,

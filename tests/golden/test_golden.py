@@ -82,7 +82,7 @@ def families(name: str) -> tuple[Metric, ...]:
 
 def samples(name: str) -> dict[str, dict[Labels, float]]:
     """The samples of a case by name, without the prefix, and labels."""
-    by_name: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
+    by_name = defaultdict(dict)
     for family in families(name):
         for sample in family.samples:
             labels = frozenset(sample.labels.items())

@@ -112,9 +112,7 @@ volumes:
 """
 
 
-def named_templates(
-    values: Json,
-) -> tuple[Json, list[Json]]:
+def named_templates(values: Json) -> tuple[Json, list[Json]]:
     """Return the container that the chart's named template renders, and the volumes
     that it mounts.
     """
@@ -152,11 +150,14 @@ def helm3() -> Path:
 
 
 def render_helm3(
-    values: Json | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+    values: Json | None = None,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    chart: Path = CHART,
 ) -> list[Json]:
     """Return the objects that Helm 3 renders."""
-    options = f"--namespace {namespace} --kube-version {KUBE_VERSION} --values -"
-    done = _run_helm3(values or {}, release, *options.split())
+    done = _run_helm3(values or {}, release, chart, f"--namespace={namespace}")
     if done.returncode != 0:
         raise RenderError(re.sub(r"(?m)^WARNING: .*\n", "", done.stderr).strip())
     return documents(done.stdout)
@@ -164,15 +165,15 @@ def render_helm3(
 
 def helm3_says(values: Json) -> str:
     """Return what Helm 3 writes to standard error."""
-    options = f"--kube-version {KUBE_VERSION} --values -"
-    return _run_helm3(values, RELEASE, *options.split()).stderr
+    return _run_helm3(values, RELEASE, CHART).stderr
 
 
 def _run_helm3(
-    values: Json, release: str, *options: str
+    values: Json, release: str, chart: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
+    command = f"template {release} --kube-version {KUBE_VERSION} --values -"
     return subprocess.run(
-        (helm3(), "template", release, CHART, *options),
+        (helm3(), *command.split(), chart, *options),
         input=json.dumps(values),
         capture_output=True,
         text=True,

@@ -130,8 +130,6 @@ def is_operators(obj: Json) -> bool:
 
 def _operator_problems(obj: Json) -> list[str]:
     node = _node()
-    assert node.stdin is not None
-    assert node.stdout is not None
     node.stdin.write(json.dumps([obj]) + "\n")
     node.stdin.flush()
     line = node.stdout.readline()

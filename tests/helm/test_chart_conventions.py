@@ -156,7 +156,7 @@ def test_two_aliases_in_one_parent_make_two_sets_of_names(tmp_path: Path) -> Non
     (parent / "charts").mkdir(parents=True)
     shutil.copytree(CHART, parent / "charts" / CHART.name)
     version = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["version"]
-    uses: list[dict[str, str]] = [
+    uses = [
         {"name": CHART.name, "version": version, **alias}
         for alias in ({}, {"alias": "chat"}, {"alias": "code"})
     ]

@@ -33,7 +33,7 @@ def test_every_dashboard_is_there_word_for_word() -> None:
     """One small ConfigMap for each: legends such as {{pod}} are Grafana's, and not
     Helm's.
     """
-    files: dict[str, str] = {}
+    files = {}
     for obj in board_maps():
         ((name, text),) = obj["data"].items()
         files[name] = f"{text.rstrip()}\n"

@@ -306,10 +306,7 @@ MONITORS = {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"}
 
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 #: Flags with files that a Secret would bring.
-FROM_SECRETS = (
-    "--web.config.file=",
-    "--push.bearer-token-file=",
-)
+FROM_SECRETS = ("--web.config.file=", "--push.bearer-token-file=")
 _ONE = {"limits": {"cpu": "1", "memory": "1Gi"}}
 
 

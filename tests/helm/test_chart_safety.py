@@ -127,10 +127,10 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
     }
     folder = "/etc/vllm-specdec-exporter"
     assert container["volumeMounts"] == [
-        {"name": "specdec-push", "mountPath": f"{folder}/push", "readOnly": True},
+        {"name": "specdec-push", "mountPath": f"{folder}/push", "readOnly": True}
     ]
     assert volumes == [
-        {"name": "specdec-push", "secret": {"secretName": "gateway", "optional": True}},
+        {"name": "specdec-push", "secret": {"secretName": "gateway", "optional": True}}
     ]
 
 

@@ -38,7 +38,7 @@ class ValueCase:
 
 def merged(*values: Json) -> Json:
     """Return values over values, as several `--values` files."""
-    result: Json = {}
+    result = {}
     for part in values:
         for key, value in part.items():
             if isinstance(value, dict) and isinstance(result.get(key), dict):

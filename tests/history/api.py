@@ -93,7 +93,7 @@ def api(
 
 def _columns(world: World) -> _Columns:
     _, shown, grids = world.grids()
-    past: _Columns = {
+    past = {
         name: {labels: list(c) for labels, c in grid.items()}
         for name, grid in grids.items()
     }
@@ -151,7 +151,7 @@ def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
     names = [function + _FIELDS.get(name, name) for function, name in columns] or [
         _INFO
     ]
-    series: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    series = {}
     for name in ["k"] if "count by" in expression else names:
         for labels, column in past.get(name, {}).items():
             both = zip(series.get(labels, column), column, strict=True)

@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_specdec_exporter.commands.history.cells import BlockLength
 from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
     Replica,
@@ -138,8 +139,8 @@ class World:
         counts by name.
         """
         grid = TimeGrid(BEGIN, self.step, self.number + 1)
-        shown: dict[Replica, list[Configuration | None]] = {}
-        grids: dict[str, GridValues] = {}
+        shown = {}
+        grids = {}
         for life in self.lives:
             replica = (("instance", life.replica), ("model_name", MODEL))
             here = slice(
@@ -155,12 +156,14 @@ class World:
                 columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
         return grid, shown, grids
 
-    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
+    def past(
+        self, *, leave_out: Sequence[str] = (), shortest_block: float = 0.0
+    ) -> Past:
         """Return the past that is read of it, without Prometheus."""
         grid, shown, grids = self.grids()
         past = Past(
             grid,
-            BLOCK,
+            BlockLength(BLOCK, shortest_block),
             lambda _: MODEL,
             {
                 replica: runs_of(configurations)
@@ -219,7 +222,7 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
     """Return the series of a world as its servers print them, as they are scraped, NaN
     where they are not.
     """
-    series: dict[tuple[str, tuple[tuple[str, str], ...]], Numbers] = {}
+    series = {}
 
     def put(name: str, here: slice, values: Numbers, **more: str) -> None:
         labels = {

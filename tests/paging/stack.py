@@ -152,18 +152,15 @@ def stack(
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))
         window = f"{seconds(5):g}s"
-        exporter = running.enter_context(
-            running_exporter(
-                f"--vllm.url={server}",
-                f"--spec.config={json.dumps(speculation)}",
-                f"--cost.file={calibrated_file()}",
-                "--poll.interval=500ms",
-                f"--window={window}",
-                f"--judgement.window={window}",
-                *flags,
-                fast=False,
-            )
+        options = (
+            f"--vllm.url={server}",
+            f"--spec.config={json.dumps(speculation)}",
+            f"--cost.file={calibrated_file()}",
+            "--poll.interval=500ms",
+            f"--window={window}",
+            f"--judgement.window={window}",
         )
+        exporter = running.enter_context(running_exporter(*options, *flags, fast=False))
         prometheus = running.enter_context(
             PrometheusServer(
                 scrape={

@@ -42,7 +42,7 @@ def request(
 
 def counters(found: RequestsResult) -> dict[Any, float]:
     """Every counter in a result, by its labels and name."""
-    counted: dict[Any, float] = {("rejected",): found.push_rejected_total}
+    counted = {("rejected",): found.push_rejected_total}
     counted |= {(o.source, o.record): o.requests for o in found.observations}
     owners = [((g.model_name, g.temperature, g.request_type), g) for g in found.groups]
     owners += [((t.model_name, t.tenant), t) for t in found.tenants]

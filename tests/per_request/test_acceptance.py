@@ -53,13 +53,13 @@ def alike(
     requests: int, accepted: int, kind: str = "chat", temperature: float | None = COOL
 ) -> list[Observation]:
     """Requests of a kind that had so many of their hundred drafted tokens accepted."""
-    one = request(
+    observation = request(
         accepted,
         request_type=kind,
         temperature=temperature,
         completion_tokens=accepted + 21,
     )
-    return [one] * requests
+    return [observation] * requests
 
 
 def sixty_forty() -> list[Observation]:
@@ -111,10 +111,8 @@ class TestTheLosingMinority:
         assert judgement.mixed is True
         # Each group with its share of the requests and of the rejected tokens, the
         # largest first.
-        assert (code, chat) == (
-            group("code", "0", requests=60, accepted=82),
-            group("chat", "1+", requests=40, accepted=38),
-        )
+        assert code == group("code", "0", requests=60, accepted=82)
+        assert chat == group("chat", "1+", requests=40, accepted=38)
 
     def test_losing_requests_that_are_slower(self) -> None:
         """Where the losing requests really are slower, that is said instead."""
@@ -195,12 +193,7 @@ class TestEnough:
 
     @pytest.mark.parametrize(
         ("limit", "unseen", "told"),
-        [
-            (0.5, 79, False),
-            (0.5, 80, True),
-            (0.0, 0, False),
-            (0.0, 1, True),
-        ],
+        [(0.5, 79, False), (0.5, 80, True), (0.0, 0, False), (0.0, 1, True)],
     )
     def test_the_operators_limit_on_requests_without_a_record(
         self, limit: float, unseen: int, told: bool
@@ -441,10 +434,7 @@ def test_a_small_group_is_routed_with_its_type() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "speedup"),
-    [
-        (8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)),
-        (None, None),
-    ],
+    [(8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)), (None, None)],
 )
 def test_the_numbers_of_a_routing(batch: float | None, speedup: float | None) -> None:
     """60 requests accept 82 of 100 tokens, 40 accept 38; a speedup needs the load."""

@@ -108,28 +108,20 @@ class TestCounting:
             request(60, model_name="a", temperature=None),
         ).groups
 
-        assert (first.model_name, first.temperature, first.request_type) == (
-            "a",
-            "unset",
-            "chat",
-        )
-        assert (second.model_name, second.temperature, second.request_type) == (
-            "m",
-            "0",
-            "code",
-        )
-        assert (third.model_name, third.temperature, third.request_type) == (
-            "m",
-            "0.5-0.7",
-            "chat",
-        )
+        assert first.model_name == "a"
+        assert first.temperature == "unset"
+        assert first.request_type == "chat"
+        assert second.model_name == "m"
+        assert second.temperature == "0"
+        assert second.request_type == "code"
+        assert third.model_name == "m"
+        assert third.temperature == "0.5-0.7"
+        assert third.request_type == "chat"
         assert third.outcomes == {"loses": 1, "break_even": 0, "gains": 1}
         assert third.generation_tokens == {"loses": 30, "break_even": 0, "gains": 100}
-        assert (third.drafts, third.draft_tokens, third.accepted_tokens) == (
-            40,
-            200,
-            120,
-        )
+        assert third.drafts == 40
+        assert third.draft_tokens == 200
+        assert third.accepted_tokens == 120
 
     @pytest.mark.parametrize("nothing", [None, DraftRecord(0, 0, 0), totals(0, 0, 4)])
     def test_requests_without_drafts(self, nothing: DraftRecord | None) -> None:
@@ -138,11 +130,7 @@ class TestCounting:
         """
         published = result(
             request(
-                0,
-                record=nothing,
-                tenant="acme",
-                completion_tokens=7,
-                ttft_seconds=0.1,
+                0, record=nothing, tenant="acme", completion_tokens=7, ttft_seconds=0.1
             )
         )
         (group,) = published.groups
@@ -172,21 +160,15 @@ class TestCounting:
         aggregator.result(0.0, {})
         (model,) = aggregator.result(1e6, {}).models
 
-        assert (
-            model.window_requests,
-            model.acceptance_quantiles,
-            model.acceptance_ratio,
-        ) == (0, {}, None)
-        assert (
-            model.losing_requests_ratio,
-            model.mixed,
-            model.groups,
-            model.worst,
-        ) == (None, None, (), ())
-        assert (model.drafted_per_position, model.accepted_per_position) == (
-            (5,) * 4,
-            (5, 5, 0, 0),
-        )
+        assert model.window_requests == 0
+        assert model.acceptance_quantiles == {}
+        assert model.acceptance_ratio is None
+        assert model.losing_requests_ratio is None
+        assert model.mixed is None
+        assert model.groups == ()
+        assert model.worst == ()
+        assert model.drafted_per_position == (5,) * 4
+        assert model.accepted_per_position == (5, 5, 0, 0)
         assert [finding.text for finding in model.findings] == [
             (
                 "0 requests in the last 30m had something drafted, 50 are needed to "
@@ -329,13 +311,8 @@ class TestNames:
             "acme": 1,
             OTHER: 2,
         }
-        assert (
-            published.tenants[0].draft_tokens,
-            published.tenants[0].accepted_tokens,
-        ) == (
-            100,
-            82,
-        )
+        assert published.tenants[0].draft_tokens == 100
+        assert published.tenants[0].accepted_tokens == 82
         assert published.tenants[0].generation_tokens == {
             "loses": 0,
             "break_even": 0,
@@ -348,9 +325,9 @@ class TestNames:
         accepted.
         """
         (short,) = result(request(82, completion_tokens=2)).groups
-        (whole,) = result(request(82, completion_tokens=108)).groups
+        (long,) = result(request(82, completion_tokens=108)).groups
         assert (short.outcomes["loses"], short.accepted_tokens) == (1, 82)
-        assert whole.outcomes["gains"] == 1
+        assert long.outcomes["gains"] == 1
 
 
 def test_load_of_a_model() -> None:
@@ -414,18 +391,14 @@ class TestReload:
         aggregator = reloaded(previous, CHANGES[change])
         published = aggregator.result(0.0, {})
 
-        assert (published.observations, published.push_rejected_total) == (
-            expected.observations,
-            4,
-        )
+        assert published.observations == expected.observations
+        assert published.push_rejected_total == 4
         if change == "nothing":
             assert published == expected
         else:
-            assert (published.groups, published.tenants, published.models) == (
-                (),
-                (),
-                (),
-            )
+            assert published.groups == ()
+            assert published.tenants == ()
+            assert published.models == ()
         for observation in self.SEEN:
             aggregator.add(observation, Source.TAP, 0.0)
         (model,) = aggregator.result(10.0, {}).models

@@ -262,7 +262,7 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def true_steps() -> list[tuple[int, int]]:
     """Drafted and accepted tokens of each step that a real vLLM told of."""
-    steps: list[tuple[int, int]] = []
+    steps = []
     for row in requests("ngram-phases"):
         if row["spec"]["num_draft_tokens"]:
             drafted = row["spec"]["per_step_drafted"]

@@ -182,10 +182,7 @@ def test_only_configured_tenants_are_named() -> None:
     } == named
     assert [
         classification.tenant_of(headers) for headers in ({}, {"x-user": "acme"})
-    ] == [
-        "",
-        "",
-    ]
+    ] == ["", ""]
     assert (
         Classification(tenants=frozenset({"acme"})).tenant_of(
             {"": "acme", "x-tenant": "acme"}
@@ -197,12 +194,7 @@ def test_only_configured_tenants_are_named() -> None:
 class TestTemperatures:
     @pytest.mark.parametrize(
         ("default", "bucket"),
-        [
-            (None, UNSET),
-            (0.0, "0"),
-            (0.6, "0.5-0.7"),
-            (1.5, "1+"),
-        ],
+        [(None, UNSET), (0.0, "0"), (0.6, "0.5-0.7"), (1.5, "1+")],
     )
     def test_default_of_the_server(self, default: float | None, bucket: str) -> None:
         """It applies to requests without a temperature only."""

@@ -149,16 +149,12 @@ class TestWorst:
         (worst,) = window.whole(0.0).worst
 
         assert {name: getattr(worst, name) for name in fields} == fields
-        assert (worst.temperature, worst.request_type, worst.tpot_seconds) == (
-            "0",
-            "chat",
-            0.02,
-        )
-        assert (worst.acceptance_ratio, worst.drafts, worst.draft_tokens) == (
-            0.12,
-            20,
-            100,
-        )
+        assert worst.temperature == "0"
+        assert worst.request_type == "chat"
+        assert worst.tpot_seconds == 0.02
+        assert worst.acceptance_ratio == 0.12
+        assert worst.drafts == 20
+        assert worst.draft_tokens == 100
         assert "acme" not in repr(worst)
 
     @pytest.mark.parametrize(("drafts", "kept"), [(MIN_DRAFTS - 1, 0), (MIN_DRAFTS, 1)])
@@ -301,8 +297,8 @@ def test_the_default_bounds_have_the_zones() -> None:
         THRESHOLDS.break_even_acceptance_ratio,
     ):
         assert bounds[bisect_left(bounds, value)] == value, value
-    for found in BOUNDS.values():
-        assert list(found) == sorted(set(found)), found
+    for of_histogram in BOUNDS.values():
+        assert list(of_histogram) == sorted(set(of_histogram)), of_histogram
 
 
 # --- outcomes: the zones of acceptance, as published and as the operator moves them

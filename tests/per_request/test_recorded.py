@@ -36,12 +36,6 @@ def read(
     return EntryReader(classification).read(body)
 
 
-def only(entry: object, classification: Classification = BY_ROUTE) -> Observation:
-    observation = read(entry, classification)
-    assert observation is not None
-    return observation
-
-
 # --- the forms
 
 
@@ -50,35 +44,23 @@ def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
 
     The type is what it looks like.
     """
-    observation = only(answer())
-    assert (observation.record.draft_tokens, observation.record.accepted_tokens) == (
-        RECORD["num_draft_tokens"],
-        RECORD["num_accepted_draft_tokens"],
-    )
+    observation = read(answer())
+    assert observation.record.draft_tokens == RECORD["num_draft_tokens"]
+    assert observation.record.accepted_tokens == RECORD["num_accepted_draft_tokens"]
     assert sum(observation.record.steps.values()) == RECORD["num_spec_steps"]
-    assert (
-        observation.temperature,
-        observation.model_name,
-        observation.completion_tokens,
-    ) == (
-        None,
-        MODEL,
-        9,
-    )
-    assert (observation.time, observation.request_id, observation.stream) == (
-        1_790_000_000.0,
-        ID,
-        False,
-    )
-    assert (observation.request_type, observation.state) == (
-        "chat",
-        RecordState.DETAILED,
-    )
+    assert observation.temperature is None
+    assert observation.model_name == MODEL
+    assert observation.completion_tokens == 9
+    assert observation.time == 1_790_000_000.0
+    assert observation.request_id == ID
+    assert observation.stream is False
+    assert observation.request_type == "chat"
+    assert observation.state == RecordState.DETAILED
     for kind, request_type in (
         ("text_completion", "completions"),
         ("something.else", "other"),
     ):
-        assert only(answer(kind)).request_type == request_type, (kind, request_type)
+        assert read(answer(kind)).request_type == request_type, (kind, request_type)
 
 
 PAIRS: dict[str, dict[str, Any]] = {
@@ -103,16 +85,10 @@ def test_a_request_and_its_answer_belong_together(name: str) -> None:
     """However they are wrapped, the temperature is the request's and the record the
     answer's.
     """
-    observation = only(PAIRS[name])
-    assert (
-        observation.temperature,
-        observation.model_name,
-        observation.request_type,
-    ) == (
-        0.7,
-        MODEL,
-        "chat",
-    )
+    observation = read(PAIRS[name])
+    assert observation.temperature == 0.7
+    assert observation.model_name == MODEL
+    assert observation.request_type == "chat"
     assert observation.record.draft_tokens == RECORD["num_draft_tokens"]
     assert not observation.stream
 
@@ -129,7 +105,7 @@ def test_requests_are_classified_as_the_tap_classifies_them() -> None:
 
     def kind(**more: Any) -> tuple[str, str]:
         request = {"body": {**CHAT, **more.pop("body", {})}, **more}
-        observation = only({"request": request, "response": answer()}, classification)
+        observation = read({"request": request, "response": answer()}, classification)
         return observation.request_type, observation.tenant
 
     assert kind(headers={"X-Kind": "code", "X-Tenant": "acme"}) == ("code", "acme")
@@ -146,15 +122,13 @@ def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
         "tenant": "acme",
         "speculative_decoding": RECORD,
     }
-    observation = only(
+    observation = read(
         {**pushed, "request_type": "code"}, Classification(tenants=frozenset({"acme"}))
     )
-    assert (observation.request_type, observation.tenant, observation.temperature) == (
-        "code",
-        "acme",
-        0.4,
-    )
-    assert only({"model": MODEL, "completion_tokens": 12}).state is RecordState.NONE
+    assert observation.request_type == "code"
+    assert observation.tenant == "acme"
+    assert observation.temperature == 0.4
+    assert read({"model": MODEL, "completion_tokens": 12}).state is RecordState.NONE
 
 
 def test_the_answers_of_a_batch_find_their_requests() -> None:

@@ -59,10 +59,8 @@ class TestReading:
         assert draft_record == DraftRecord(
             4, 10, 5, histogram=(2, 1, 0, 0, 1), steps=steps
         )
-        assert (draft_record.acceptance_ratio, draft_record.accepted_per_draft) == (
-            0.5,
-            1.25,
-        )
+        assert draft_record.acceptance_ratio == 0.5
+        assert draft_record.accepted_per_draft == 1.25
 
     def test_summary(self) -> None:
         """The same without the steps; ``null`` and an empty list are what such a server
@@ -230,7 +228,15 @@ def test_a_push_tells_all_that_is_known_of_a_request() -> None:
     (observation,) = read_push(
         json.dumps({"requests": [pushed]}).encode(), 5.0
     ).observations
-    expected = Observation(5.0, "m", 0.7, "code", "a", stream=True, completion_tokens=7)
+    expected = Observation(
+        5.0,
+        model_name="m",
+        temperature=0.7,
+        request_type="code",
+        tenant="a",
+        stream=True,
+        completion_tokens=7,
+    )
     assert observation == replace(expected, ttft_seconds=0.2, tpot_seconds=0.1)
 
 
@@ -259,9 +265,7 @@ class TestRefusing:
             [2**53],
             [0] * 1_000_001,
         )
-        wrong: list[tuple[object, str]] = [
-            (none, "the record is not an object") for none in (None, [], "x", 5)
-        ]
+        wrong = [(none, "the record is not an object") for none in (None, [], "x", 5)]
         for name in COUNTS:
             said = f"the record's {name} is not a count"
             wrong += [({**DETAILED, name: value}, said) for value in no_counts]

@@ -30,8 +30,8 @@ def shown(name: str, *, colour: bool = False, costs: bool = False) -> str:
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_report_is_the_golden_file(name: str) -> None:
     """Every byte of the report is as committed."""
-    now = shown(name, costs=name in ("varying", "summary"))
-    assert golden_text(HERE / f"{name}.txt", now) == now
+    report = shown(name, costs=name in ("varying", "summary"))
+    assert golden_text(HERE / f"{name}.txt", report) == report
 
 
 def test_every_golden_report_belongs_to_a_case() -> None:

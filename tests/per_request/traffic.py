@@ -93,7 +93,7 @@ def record_of(
     steps: Sequence[tuple[int, int]], *, details: bool = True
 ) -> dict[str, Any]:
     """Return vLLM's own record of these steps."""
-    record: dict[str, Any] = {
+    record = {
         "num_spec_steps": len(steps),
         "num_draft_tokens": sum(drafted for drafted, _ in steps),
         "num_accepted_draft_tokens": sum(accepted for _, accepted in steps),
@@ -111,7 +111,7 @@ def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
     random = Random(1)
     for number, kind in enumerate(one_by_one(kinds)):
         steps = steps_of(kind, random)
-        body: dict[str, Any] = {"model": kind.model, "messages": []}
+        body = {"model": kind.model, "messages": []}
         if kind.temperature is not None:
             body["temperature"] = kind.temperature
         yield {

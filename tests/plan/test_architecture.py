@@ -108,13 +108,7 @@ def test_tensor_parallelism_copies_what_it_cannot_split() -> None:
     on_one_gpu = llama.kv_values_per_token(1)
     assert [
         llama.kv_values_per_token(gpus) // on_one_gpu for gpus in (1, 2, 4, 8, 16)
-    ] == [
-        1,
-        1,
-        1,
-        1,
-        2,
-    ]
+    ] == [1, 1, 1, 1, 2]
     assert deepseek.kv_values_per_token(8) == 8 * deepseek.kv_values_per_token(1)
 
 

@@ -13,11 +13,7 @@ from msgspec.structs import replace
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
 from vllm_specdec_exporter.commands.plan.checklist import Answer
 from vllm_specdec_exporter.commands.plan.checks import Check, Verdict
-from vllm_specdec_exporter.commands.plan.estimates import (
-    Memory,
-    account,
-    estimate_head,
-)
+from vllm_specdec_exporter.commands.plan.estimates import Memory, account, estimate_head
 from vllm_specdec_exporter.commands.plan.planning import (
     Conclusion,
     Plan,
@@ -181,10 +177,7 @@ def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("fact", "name"),
-    [
-        ("same_tokenizer", "same_tokenizer"),
-        ("same_family", "same_family"),
-    ],
+    [("same_tokenizer", "same_tokenizer"), ("same_family", "same_family")],
 )
 def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
     fact: str, name: str
@@ -194,19 +187,14 @@ def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
         for answer in (True, False, None)
     }
     verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
-    assert verdicts == {
-        True: Verdict.OK,
-        False: Verdict.FAIL,
-        None: Verdict.UNKNOWN,
-    }
+    assert verdicts == {True: Verdict.OK, False: Verdict.FAIL, None: Verdict.UNKNOWN}
 
 
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
     alone = check(planned(gpus=Gpus(1, 80e9, 0.9)), "kv_budget")
     assert "the target alone does not fit" in alone.text
     budget = check(
-        planned(gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1)),
-        "kv_budget",
+        planned(gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1)), "kv_budget"
     )
     assert budget.verdict is Verdict.FAIL
     assert "not even one request of 131,072 tokens" in budget.text
@@ -389,11 +377,7 @@ def test_a_batch_of_ones_own_has_its_row() -> None:
 
 @pytest.mark.parametrize(
     ("acceptance", "verdict"),
-    [
-        (0.0, Verdict.FAIL),
-        (0.3, Verdict.WARN),
-        (0.8, Verdict.OK),
-    ],
+    [(0.0, Verdict.FAIL), (0.3, Verdict.WARN), (0.8, Verdict.OK)],
 )
 def test_an_acceptance_that_cannot_pay_fails(
     acceptance: float, verdict: Verdict

@@ -90,7 +90,7 @@ def torn(bodies: Sequence[bytes]) -> list[bytes]:
         old = iter(delayed.findall(bodies[index]))
         answers.append(
             delayed.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
-        )  # type: ignore[misc]
+        )
     return [*answers, bodies[PLAYED[-1]]]
 
 
@@ -150,7 +150,7 @@ class Run:
 
     def scrapes(self, job: str) -> list[Scrape]:
         """Return what was stored, scrape by scrape."""
-        by_time: dict[float, Values] = {}
+        by_time = {}
         selector = f'{{__name__=~"{PREFIX}.+",job="{job}"}}'
         for labels, samples in self.prometheus.samples(
             selector, ALL, self.ended

@@ -30,7 +30,7 @@ def discovered(pod: Pod, address: str) -> list[Json]:
         **_texts("label", pod.labels),
         **_texts("annotation", pod.annotations),
     }
-    targets: list[Json] = []
+    targets = []
     for kind, is_init in (("containers", "false"), ("initContainers", "true")):
         for container in pod.spec.get(kind) or ():
             labels = common | {

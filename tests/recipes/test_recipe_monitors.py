@@ -30,7 +30,7 @@ PORT = 9850
 @functools.cache
 def pods() -> tuple[Pod, ...]:
     """Return the pods of all recipes, under names of their own."""
-    renamed: list[Pod] = []
+    renamed = []
     for number, recipe in enumerate(RECIPES):
         renamed += [
             replace(pod, name=f"{pod.name}-{number}")
@@ -54,8 +54,7 @@ def scrape_configs(path: str) -> list[Json]:
     """Return what a file of the examples has Prometheus scrape."""
     (document,) = load(path)
     assert set(document) == {"scrape_configs"}, "a whole configuration"
-    configs: list[Json] = document["scrape_configs"]
-    return configs
+    return document["scrape_configs"]
 
 
 def offline(configs: Sequence[Json], file: str, prefix: str = "") -> list[Json]:
@@ -129,10 +128,10 @@ def kept() -> dict[str, Kept]:
     """What one Prometheus keeps of each case, once it has looked at all that it
     discovered.
     """
-    files: dict[str, str] = {}
-    configs: list[Json] = []
+    files = {}
+    configs = []
     for number, (name, case) in enumerate(cases().items()):
-        targets: list[Json] = []
+        targets = []
         for index, pod in enumerate(case.pods):
             targets += discovered(pod, address(index))
         for target in targets:
@@ -155,7 +154,7 @@ def kept() -> dict[str, Kept]:
     # Else all cases would pass that expect nothing.
     assert answer["activeTargets"]
     assert answer["droppedTargets"]
-    result: dict[str, Kept] = {}
+    result = {}
     for config in configs:
         case, _, job = config["job_name"].partition("|")
         result.setdefault(case, {})[job] = [

@@ -166,7 +166,6 @@ def test_the_tap_is_in_front_of_the_vllm_that_is_polled() -> None:
         # As the chart advises.
         assert quantity(amount) > quantity(chart["resources"]["limits"][name]), name
     tap = loaded(sidecar["args"]).tap
-    assert tap is not None
     assert tap.upstream.address == ("127.0.0.1", 8000, False)
     assert service["spec"]["selector"].items() <= pod.labels.items()
     assert [port["targetPort"] for port in service["spec"]["ports"]] == [tap.listen[1]]

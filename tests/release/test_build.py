@@ -154,8 +154,6 @@ def test_the_page_at_the_index_is_the_readme_with_whole_links(
     """No file is beside it there: each leads to the release's tag, pictures to their
     bytes.
     """
-    assert metadata.project_urls is not None
-    assert metadata.description is not None
     tree = f"{metadata.project_urls['Repository']}/{{}}/v{__version__}/"
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)#][^)]*)\)", metadata.description)
     assert len(links) > 20

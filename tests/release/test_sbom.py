@@ -64,7 +64,7 @@ def test_it_lists_what_is_locked(bill: Any) -> None:
     """Every package with its version, and all hashes that may be installed."""
     components = {}
     for component in bill["components"]:
-        hashes: set[str] = set()
+        hashes = set()
         for reference in component["externalReferences"]:
             hashes |= {
                 digest["content"]

@@ -180,7 +180,7 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         for step in steps():
             if (step.workflow, step.job) != (where, job) or not step.run:
                 continue
-            environment: dict[str, str] = {}
+            environment = {}
             for level in (document, document["jobs"][job], step.says):
                 environment |= level.get("env", {})
             environment = {

@@ -99,6 +99,14 @@ def test_rights_are_given_by_job() -> None:
     }
 
 
+def test_what_is_published_is_attested() -> None:
+    """In the job that knows its digest."""
+    for where, name in (("image", "tag"), ("chart", "push"), ("release", "github")):
+        job = workflow(where)["jobs"][name]
+        actions = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+        assert "actions/attest-build-provenance" in actions, name
+
+
 def test_only_a_release_publishes() -> None:
     """What pushes asks for both: to be called so, and a tag."""
     for where in ("image", "chart"):

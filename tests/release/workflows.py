@@ -39,7 +39,7 @@ def workflow(name: str) -> Json:
 
 def jobs() -> list[tuple[str, str, Json]]:
     """Return all jobs: the name of the workflow, the identifier, the job."""
-    listed: list[tuple[str, str, Json]] = []
+    listed = []
     for path in files():
         of_workflow = workflow(path.stem)["jobs"]
         listed += [(path.stem, name, job) for name, job in of_workflow.items()]
@@ -48,7 +48,7 @@ def jobs() -> list[tuple[str, str, Json]]:
 
 def steps() -> list[Step]:
     """Return all steps."""
-    listed: list[Step] = []
+    listed = []
     for where, name, job in jobs():
         listed += [Step(where, name, step) for step in job.get("steps", ())]
     return listed

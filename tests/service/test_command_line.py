@@ -145,7 +145,7 @@ def test_unknown_variables_are_warned_about() -> None:
 
 def test_a_wrong_scenario_is_told_all_there_are() -> None:
     """In quotes or not: Python's versions differ."""
-    told = run_here("demo", "--for", "2s", "--scenario", "nonsense").err
+    told = run_here("demo", "--for=2s", "--scenario=nonsense").err
     choices = told.partition("(choose from ")[2].partition(")")[0]
     assert choices.replace("'", "").split(", ") == list(SCENARIOS)
 

@@ -1,6 +1,7 @@
 """The exporter in this process: reloads of its configuration file, and its health."""
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from vllm_specdec_exporter.runtime import logs
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.kept_memory import LEAST
 from vllm_specdec_exporter.serve.poll_turns import polled_together
+from vllm_specdec_exporter.serve.shared_run import SharedRun
 from vllm_specdec_exporter.settings.configuration import load
 
 FIRST = "http://127.0.0.1:1"
@@ -116,3 +118,22 @@ def test_few_servers_are_polled_one_by_one_and_many_in_groups(
 ) -> None:
     """A group comes into warm caches, and is too small to keep a scrape waiting."""
     assert polled_together(servers, interval) == together
+
+
+async def test_who_asks_often_shares_a_reload() -> None:
+    """One begins after they asked, and not within the time after the last began."""
+    began = list[float]()
+    loop = asyncio.get_running_loop()
+
+    async def job(_log: object) -> None:
+        began.append(loop.time())
+        await asyncio.sleep(0.01)
+
+    shared = SharedRun(job, 0.2, loop.time)
+    for number in range(1, 4):
+        asked = loop.time()
+        await asyncio.gather(*(shared.request(logs.log) for _ in range(20)))
+        assert len(began) == number
+        assert began[-1] >= asked
+    pauses = [after - before for before, after in itertools.pairwise(began)]
+    assert min(pauses) >= 0.199

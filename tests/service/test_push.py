@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faults.rig import connect
+from faults.rig import connect, vllm
 from support.exporter import (
     NO_SERVER,
     Answer,
@@ -18,6 +18,7 @@ from support.exporter import (
     request,
     running_exporter,
 )
+from support.faulty_server import FaultyServer, answer
 from support.programs import eventually
 from tap.streams import RECORD
 from webconfig.https import basic, guarded
@@ -188,6 +189,28 @@ class TestRefused:
         eventually(lambda: grown(exporter, earlier, "push_rejected_total") == 2)
         assert grown(exporter, earlier, "request_observations_total") == 0
         assert "traceback" not in exporter.log()
+
+
+def test_the_counters_of_the_server_stay(token_file: Path) -> None:
+    """Whatever is pushed in the name of its model; so do verdict and advice."""
+    token_file.write_text(TOKEN)
+    flags = ("--push.bearer-token-file", str(token_file))
+    names = ("drafts_total", "draft_tokens_total", "accepted_tokens_total")
+    names += ("generation_tokens_total", "payoff", "advice")
+    with (
+        FaultyServer(answer(vllm(model=ONE["model"]))) as server,
+        running_exporter("--vllm.url", server.url, *flags) as exporter,
+    ):
+        exporter.wait_until_up()
+        earlier = exporter.metrics()
+        assert post(exporter, of(*[ONE] * 500)).status == 200
+        polls = len(server.polls())
+        eventually(lambda: len(server.polls()) > polls + 1)
+        later = exporter.metrics()
+    assert later.total("request_observations_total") == 500
+    assert earlier.values("drafts_total")
+    for name in names:
+        assert later.values(name) == earlier.values(name), name
 
 
 def test_users_and_the_token(tmp_path: Path, token_file: Path) -> None:

@@ -413,10 +413,12 @@ class TestErrors:
 
     def test_what_is_just_allowed(self, token: str) -> None:
         """A hundred tenants, one of them twice; forty bounds; several servers where the
-        tap knows which.
+        tap knows which. The only one is that of the tap.
         """
         for flags in TABLES["apart"]:
             assert load(flags).tap is not None, flags
+        (polled,) = load({**TAP, "vllm.url": ["http://a:1"]}).upstream.targets
+        assert load({**TAP, "vllm.url": ["http://a:1"]}).tap.upstream == polled
         loaded = load(
             {
                 **TAP,

@@ -103,6 +103,25 @@ def test_latencies_add_up() -> None:
     assert prefill + decode == pytest.approx(inference)
 
 
+@pytest.mark.parametrize(("k", "seconds"), [(None, 0.01), (4, 0.015)])
+def test_a_drafter_reads_prompts_too(k: int | None, seconds: float) -> None:
+    """A prefill with a drafter takes longer, by default by the share of one layer of
+    Llama (14 hidden^2 parameters) in the 8B of the target.
+    """
+    usual = EngineConfig()
+    share = usual.draft_prefill_token_seconds / usual.prefill_token_seconds
+    assert share == pytest.approx(14 * 4096**2 / 8e9)
+    config = EngineConfig(prefill_token_seconds=0.01, draft_prefill_token_seconds=0.005)
+    engine = Engine(config, k, Random(6))
+    traffic = Traffic(clients=1, prefix_hit_ratio=0.0)
+    for _ in range(60):
+        engine.advance(1.0, Conditions(DraftDistribution(GOOD), traffic))
+    drain(engine)
+    prefill = engine.measurements.histogram("request_prefill_time_seconds").sum
+    tokens = engine.measurements.get("prompt_tokens")
+    assert prefill / tokens == pytest.approx(seconds, rel=0.02)
+
+
 def test_acceptance_changes_time_per_output_token_not_inter_token_latency() -> None:
     good = run(60)
     bad = run(60, (0.05,))
@@ -178,12 +197,12 @@ def within(successes: int, trials: int, chance: float) -> bool:
 
 
 @given(
-    st.integers(0, 5000),
-    st.lists(st.floats(0, 1), min_size=1, max_size=8),
-    st.floats(0, 1),
-    st.lists(st.floats(0, 10), max_size=10),
-    st.integers(0, 12),
-    st.integers(),
+    request_steps=st.integers(0, 5000),
+    acceptance=st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    draft_probability=st.floats(0, 1),
+    weights=st.lists(st.floats(0, 10), max_size=10),
+    k=st.integers(0, 12),
+    seed=st.integers(),
 )
 def test_counts_follow_vllm_semantics(
     request_steps: int,

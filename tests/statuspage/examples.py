@@ -128,7 +128,7 @@ def engine(
         polled = EngineReading(key, counters, load, latencies=latencies)
         time = NOW - 1.3 - (polls - 1 - poll) * 5
         readings.append((time, Reading("vllm-v1", (polled,))))
-    return processed(readings, settings, "0.11.0")[-1][0]
+    return processed(readings, settings, upstream_version="0.11.0")[-1][0]
 
 
 def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
@@ -179,7 +179,9 @@ def old_engine() -> EngineResult:
         counters = Counters(generation_tokens=100.0 * poll)
         polled = EngineReading(key, counters, LOAD, lifetime)
         readings.append((NOW - 11.3 + 5 * poll, Reading("vllm-v0", (polled,))))
-    return processed(readings, Settings(speculation=settings), "0.8.4")[-1][0]
+    return processed(
+        readings, Settings(speculation=settings), upstream_version="0.8.4"
+    )[-1][0]
 
 
 def target(*engines: EngineResult, address: str = "http://vllm:8000") -> TargetResult:
@@ -234,18 +236,20 @@ JUST_STARTED = engine(polls=1)
 VARYING = engine(draft_length=2.3, plain=300.0, shares=(0.8, 0.5, 0.2, 0.1))
 UNKNOWN = engine(costs=CostSettings(BUILTIN["unknown"]))
 UNNAMED = engine(key=EngineKey())
+_RANKS = (
+    (HEALTHY, 41.3),
+    (OPTIMAL, 37.1),
+    (HOPELESS, 44.0),
+    (FAIR, 12.9),
+    (HEALTHY, 0.2),
+    (OPTIMAL, 140.0),
+)
+_DRAFTING = [
+    engine(shares, rate, key=EngineKey(MODEL, str(rank)))
+    for rank, (shares, rate) in enumerate(_RANKS)
+]
 FLEET = page_of(
-    target(
-        engine(HEALTHY, 41.3, key=EngineKey(MODEL, "0")),
-        engine(OPTIMAL, 37.1, key=EngineKey(MODEL, "1")),
-        engine(HOPELESS, 44.0, key=EngineKey(MODEL, "2")),
-        engine(FAIR, 12.9, key=EngineKey(MODEL, "3")),
-        engine(HEALTHY, 0.2, key=EngineKey(MODEL, "4")),
-        engine(OPTIMAL, 140.0, key=EngineKey(MODEL, "5")),
-        BYPASSED,
-        IDLE,
-        address="http://vllm-a:8000",
-    ),
+    target(*_DRAFTING, BYPASSED, IDLE, address="http://vllm-a:8000"),
     target(OFF, address="http://vllm-b:8000"),
     down(address="http://vllm-c:8000"),
 )

@@ -56,17 +56,7 @@ ALLOWED = {
     ("publish.metrics", "platform"): "the version of Python, that of the process",
 }
 #: Modules that read a table or templates of their own, which are data of the package.
-for _module in (
-    "economics.architecture",
-    "economics.known_problems",
-    "economics.profiles",
-    "economics.sizes",
-    "economics.speculative_config",
-    "engines.tables",
-    "judgement.messages",
-    "publish.metrics",
-    "publish.pages",
-):
+for _module in ("engines.tables", "publish.metrics", "publish.pages"):
     ALLOWED |= dict.fromkeys(product([_module], ["pathlib", "read_text"]), "its data")
 
 IMPURE = frozenset(

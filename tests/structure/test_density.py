@@ -33,8 +33,8 @@ TESTS = {
     "comprehensions": 45,
     "nested comprehensions": 3,
     "tuple assignments": 1,
-    "calls with many arguments": 140,
-    "vague names": 2.5,
+    "calls with many arguments": 30,
+    "vague names": 1.3,
 }
 LIMITS = {
     "exporter": PRODUCT,

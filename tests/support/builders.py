@@ -108,18 +108,15 @@ def count(drafts: Iterable[Draft], k: int, *, plain_tokens: int = 0) -> Counters
 
 
 def processed(
-    readings: Iterable[tuple[float, Reading]],
-    settings: Settings,
-    *version: str,
-    **more: Any,
+    readings: Iterable[tuple[float, Reading]], settings: Settings, **more: Any
 ) -> list[tuple[EngineResult, ...]]:
-    """The results after each reading of one server, with its time."""
+    """The results after each reading of one server, with its time; `more` is for
+    `process_reading`.
+    """
     states: dict[EngineKey, EngineState] = {}
     history = []
     for time, reading in readings:
-        states, results = process_reading(
-            states, reading, time, settings, *version, **more
-        )
+        states, results = process_reading(states, reading, time, settings, **more)
         history.append(results)
     return history
 

@@ -43,8 +43,7 @@ class Authority:
         certificate = (
             _builder(subject, self._name, key, expired=expired)
             .add_extension(
-                x509.SubjectAlternativeName(list(map(_general, names))),
-                critical=False,
+                x509.SubjectAlternativeName(list(map(_general, names))), critical=False
             )
             .add_extension(identifier, critical=False)
             .add_extension(_usage(signs_certificates=False), critical=True)
@@ -63,8 +62,7 @@ def self_signed(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
     certificate = (
         _builder(subject, subject, key)
         .add_extension(
-            x509.SubjectAlternativeName(list(map(_general, hosts))),
-            critical=False,
+            x509.SubjectAlternativeName(list(map(_general, hosts))), critical=False
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)

@@ -113,7 +113,7 @@ def run_here(*words: str, **environment: str) -> Outcome:
             code = cli.main(words)
         except SystemExit as end:  # as argparse does
             code = int(end.code or 0)
-    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Outcome(code, *texts)
 
 

@@ -71,7 +71,6 @@ def request(
     names mean dashes.
     """
     parts = urlsplit(url)
-    assert parts.hostname is not None
     address = (parts.hostname, parts.port)
     options: Any = {"timeout": timeout}
     if source:
@@ -231,7 +230,9 @@ class RunningExporter:
         (without the prefix).
         """
         query = "&".join(f"name[]=vllm_specdec_{name}" for name in names)
-        return Metrics(self.get(f"/metrics?{query}").text)
+        url = f"{self.url}/metrics?{query}"
+        # Longer than any needs: how soon it comes is asked with `request`.
+        return Metrics(request(url, timeout=60).text)
 
     def snapshot(self, query: str = "") -> dict[str, Any]:
         answer = self.get(f"/api/v1/snapshot{query}")
@@ -341,7 +342,7 @@ def _listens(exporter: RunningExporter) -> str:
     """Return where the exporter listens once it does: as its log says, or else as its
     flag does.
     """
-    log, command = exporter.log(), list(map(str, exporter.process.args))  # type: ignore[arg-type]
+    log, command = exporter.log(), list(map(str, exporter.process.args))
     assert exporter.process.poll() is None, f"it ended: {log}"
     if "--web.listen-address" in command:
         address = command[command.index("--web.listen-address") + 1]

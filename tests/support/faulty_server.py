@@ -280,7 +280,6 @@ class FaultyServer:
         self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _close_listener(self) -> None:
-        assert self._listener is not None
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self._listener = None

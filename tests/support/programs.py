@@ -192,7 +192,6 @@ class Program:
 
         What it stored and logged stays.
         """
-        assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(STOP_SECONDS)
 

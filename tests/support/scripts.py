@@ -15,8 +15,6 @@ def script(path: str) -> ModuleType:
     """Return the script at `path` below the repository's root as a module."""
     name = path.removesuffix(".py").replace("/", "_")
     spec = importlib.util.spec_from_file_location(name, _ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Where dataclasses look up the names in annotations.
     sys.modules[name] = module

@@ -27,12 +27,7 @@ from vllm_specdec_exporter.commands.sweep.report import conclusions
 from vllm_specdec_exporter.commands.sweep.runner import in_short, progress_line
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
-from vllm_specdec_exporter.publish.plots import (
-    Plot,
-    Series,
-    bars_with_intervals,
-    lines,
-)
+from vllm_specdec_exporter.publish.plots import Plot, Series, bars_with_intervals, lines
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -242,8 +237,7 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (
     Series(
-        "first",
-        {0: Interval(0.81, 0.7, 0.9), 0.4: Interval(0.71), 1: Interval(0.38)},
+        "first", {0: Interval(0.81, 0.7, 0.9), 0.4: Interval(0.71), 1: Interval(0.38)}
     ),
     Series("_second", {0: Interval(0.61), 1: Interval(0.37)}),
 )

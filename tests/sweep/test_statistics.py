@@ -41,14 +41,7 @@ def test_percentiles_are_interpolated() -> None:
 
 @pytest.mark.parametrize(
     ("freedom", "value"),
-    {
-        1: 12.706,
-        5: 2.571,
-        30: 2.042,
-        40: 2.021,
-        60: 2.000,
-        120: 1.980,
-    }.items(),
+    {1: 12.706, 5: 2.571, 30: 2.042, 40: 2.021, 60: 2.000, 120: 1.980}.items(),
 )
 def test_the_t_quantile_is_that_of_the_tables(freedom: int, value: float) -> None:
     assert t_quantile(freedom) == pytest.approx(value, abs=0.0006)

@@ -35,9 +35,7 @@ def test_systemd_finds_little_to_attack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [text_of(ENVIRONMENT), offered()],
-    ids=["in force", "offered in comments"],
+    "text", [text_of(ENVIRONMENT), offered()], ids=["in force", "offered in comments"]
 )
 def test_every_variable_is_a_setting_that_the_exporter_takes(text: str) -> None:
     """As systemd reads it."""
@@ -52,6 +50,15 @@ def test_every_variable_is_a_setting_that_the_exporter_takes(text: str) -> None:
     assert baseline.startswith("/etc/")
     outcome = run_here("--config.check", **variables)
     assert outcome.code == 0, outcome.err
+
+
+def test_it_writes_nothing_sees_no_home_and_is_served_to_this_machine() -> None:
+    assert only("ProtectSystem") == "strict"
+    assert only("ProtectHome") == "yes"
+    # What would make a folder that it may write to.
+    unit = text_of(UNIT)
+    assert not re.search(r"(?m)^(ReadWritePaths|\w+Directory)=", unit)
+    assert environment(text_of(ENVIRONMENT))[LISTEN] == "127.0.0.1:9850"
 
 
 def test_it_serves_reloads_and_ends() -> None:

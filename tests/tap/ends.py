@@ -197,10 +197,7 @@ class Relay:
 
 @asynccontextmanager
 async def tapping(
-    url: str,
-    *,
-    drain: float = 0.0,
-    trust: ssl.SSLContext | None = None,
+    url: str, *, drain: float = 0.0, trust: ssl.SSLContext | None = None
 ) -> AsyncIterator[Relay]:
     """Run a tap before the server at `url`, with TLS towards the server; nothing of it
     is left.
@@ -224,7 +221,7 @@ async def tapping(
         yield relay
     finally:
         listener.close()
-        await tap.drain()
+        await tap.stop()
         assert not tap.result().connections
         assert relay.held == 0
         left = [

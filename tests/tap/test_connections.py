@@ -108,10 +108,7 @@ async def test_a_client_that_leaves_is_a_server_connection_that_ends(
     ("asked", "sent"),
     [
         (ASKED, stream_head(**_UNTIL_THE_END) + b"".join(EVENTS)),
-        (
-            ASKED_PLAIN,
-            answer(chat_answer(), Content_Length=None, Connection="close"),
-        ),
+        (ASKED_PLAIN, answer(chat_answer(), Content_Length=None, Connection="close")),
     ],
     ids=["stream", "plain"],
 )
@@ -191,8 +188,7 @@ async def test_a_server_may_refuse_an_upload_and_still_read(built: Road) -> None
 
 
 async def test_a_server_that_closes_an_idle_connection(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client's connection is closed too, at once, and nothing is kept."""
     monkeypatch.setattr(module, "LINGER_SECONDS", 2 * PATIENCE)
@@ -205,8 +201,7 @@ async def test_a_server_that_closes_an_idle_connection(
 
 
 async def test_a_client_that_does_not_see_the_end(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection is closed after a time."""
     # The client below never closes: without a limit, the tap would wait for it.
@@ -269,7 +264,7 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(
         await client.send(request(method="GET"))
         await connecting.begun.wait()
         await eventually(lambda: relay.result.connections == 2)
-        ending = asyncio.create_task(relay.tap.drain())
+        ending = asyncio.create_task(relay.tap.stop())
         assert await idle.rest() == (b"", "end")  # it has looked who is idle
         connecting.go.set()
         server = await upstream.connection()
@@ -281,15 +276,14 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(
 
 
 async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay = built.relay
     client = await connect(relay.port)
     connecting = late(monkeypatch)
     await client.send(request(method="GET"))
     await connecting.begun.wait()
-    await relay.tap.drain()
+    await relay.tap.stop()
     assert (await client.rest())[0] == b""
     await client.close()  # that no task is left is asserted where the tap ends
 
@@ -337,10 +331,7 @@ _CONVERSATIONS = {
         ("<", chunks(EVENTS)),
         ("<", _OK),
     ],
-    "pipelined streams": [
-        *_one(ASKED * 2, STREAMED * 2),
-        *_one(ASKED, STREAMED),
-    ],
+    "pipelined streams": [*_one(ASKED * 2, STREAMED * 2), *_one(ASKED, STREAMED)],
     "no length": _one(
         b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + bytes(range(256)) * 20
     ),
@@ -485,8 +476,7 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
 
 
 async def test_a_server_that_is_being_connected_to_makes_its_client_wait(
-    built: Road,
-    monkeypatch: pytest.MonkeyPatch,
+    built: Road, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as that takes; then all arrives."""
     client = await connect(built.port)
@@ -536,7 +526,7 @@ def test_a_connection_that_is_lost_already_is_reset_without_an_error() -> None:
     """An error here would leave the client's request under way until the end of the
     drain.
     """
-    end = module.RelayEnd(Mock(), Mock())
+    end = module.RelayEnd(Mock())
     transport = _Lost()
     end.connection_made(transport)
     end.end(ConnectionResetError())

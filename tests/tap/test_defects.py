@@ -78,8 +78,7 @@ async def test_traffic_passes_whatever_fails(
 
 
 async def test_a_defect_of_the_receiver_of_observations(
-    built: Road,
-    caplog: pytest.LogCaptureFixture,
+    built: Road, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A defect in the receiver of observations does not affect clients."""
     built.relay.tap.use(Classification(), _fails)

@@ -39,8 +39,8 @@ http {{
 def _documented(port: int, tap: int) -> tuple[str, str]:
     """Return what the page sets for the server, and for its location."""
     page = text_of("docs/requests.md")
-    (words,) = re.findall(r"(?m)^- \*\*nginx\*\* (.*)$", page)
-    listen, *settings = re.findall(r"`([^`]+)`", words)
+    (directives,) = re.findall(r"(?m)^- \*\*nginx\*\* (.*)$", page)
+    listen, *settings = re.findall(r"`([^`]+)`", directives)
     assert listen == "listen 8443 ssl"
     assert settings[0] == "proxy_pass http://127.0.0.1:9852"
     settings[0] = settings[0].replace("9852", str(tap))
@@ -119,5 +119,4 @@ async def test_a_stream_passes_as_it_comes_and_is_observed(tmp_path: Path) -> No
         async with asyncio.timeout(PATIENCE):
             assert await client.reader.readuntil(b"0\r\n\r\n")
     [observation] = observed
-    assert observation.record is not None
     assert observation.record.accepted_tokens == RECORD["num_accepted_draft_tokens"]

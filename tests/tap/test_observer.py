@@ -66,10 +66,7 @@ EXCHANGES = {
         ),
     ),
     "plain": (ASKED_PLAIN, ANSWERED_PLAIN),
-    "plain in chunks": (
-        _rechunked(ASKED_PLAIN, 11),
-        _rechunked(ANSWERED_PLAIN, 101),
-    ),
+    "plain in chunks": (_rechunked(ASKED_PLAIN, 11), _rechunked(ANSWERED_PLAIN, 101)),
     "continued": (
         request(chat_request(), Expect="100-continue"),
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
@@ -319,7 +316,7 @@ _UNOBSERVED = {
         "an answer before the end of the request": (ASKED_PLAIN[:-1], ANSWERED_PLAIN),
     },
     "encoded": {
-        "a compressed answer": (ASKED_PLAIN, answer(b"x", Content_Encoding="br")),
+        "a compressed answer": (ASKED_PLAIN, answer(b"x", Content_Encoding="br"))
     },
     "aborted": {
         "an answer whose end nobody tells": (
@@ -415,11 +412,7 @@ def test_pipelined_requests_are_not_observed_and_the_text_ones_are_counted() -> 
     sent = b"".join(
         [ASKED_PLAIN, ASKED_PLAIN, ASKED_PLAIN, request(method="GET"), ASKED]
     )
-    for parts in (
-        [sent],
-        byte_by_byte(sent),
-        cut_at(sent, range(0, 5000, 100)),
-    ):
+    for parts in ([sent], byte_by_byte(sent), cut_at(sent, range(0, 5000, 100))):
         watched = Watched()
         watched.client(*parts)
         watched.server(ANSWERED_PLAIN * 2)

@@ -116,10 +116,7 @@ def _exchanges() -> list[tuple[bytes, bytes]]:
             request({"prompt": _secret()}, COMPLETIONS, **_headers()),
             answer(_answered()),
         ),
-        (
-            _request(),
-            answer(_answered(metrics={"speculative_decoding": wrong})),
-        ),
+        (_request(), answer(_answered(metrics={"speculative_decoding": wrong}))),
         (_request(), answer(_answered(metrics={_secret(): _secret()}))),
         (_request(model=_secret()), answer(refused, "404 Not Found")),
         (_request(**streaming), stream_head() + chunks(failed)),

@@ -15,15 +15,7 @@ import pytest
 
 from support.certificates import Authority, server_side
 from support.ports import free_port
-from tap.ends import (
-    HOST,
-    Server,
-    connect,
-    eventually,
-    passes,
-    reaches,
-    serving,
-)
+from tap.ends import HOST, Server, connect, eventually, passes, reaches, serving
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.per_request.grouping import Classification
@@ -182,7 +174,7 @@ async def test_which_servers_are_trusted(
 def _logged_error(caplog: pytest.LogCaptureFixture) -> str:
     """The field `error` of the only warning."""
     [record] = [line for line in caplog.records if line.levelno >= logging.WARNING]
-    return str(record.fields["error"])  # type: ignore[attr-defined]
+    return str(record.fields["error"])
 
 
 async def test_a_server_that_closes_within_the_handshake(

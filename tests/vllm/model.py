@@ -10,18 +10,8 @@ matrix.
 from pathlib import Path
 
 import torch
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    trainers,
-)
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-)
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 SEED = 20260801
 # Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are

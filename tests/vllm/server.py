@@ -366,7 +366,6 @@ class Told:
     @property
     def per_token(self) -> float:
         """Seconds per output token behind the first."""
-        assert self.tokens is not None
         return self.decode_seconds / (self.tokens - 1)
 
 

@@ -201,12 +201,9 @@ def lives(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> list[Se
     exporter = running_exporter(
         *flags, fast=False, command=(sys.executable, "-c", COMMAND)
     )
-    seen: list[Seen] = []
+    watched = []
     with server, exporter as running:
-        jobs = {
-            "exporter": running.address,
-            "vllm": server.url.removeprefix("http://"),
-        }
+        jobs = {"exporter": running.address, "vllm": server.url.removeprefix("http://")}
         with PrometheusServer(
             jobs,
             interval="250ms",
@@ -214,10 +211,10 @@ def lives(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> list[Se
             flags=(f"--query.lookback-delta={300 / SPEED:g}s",),
         ) as prometheus:
             for k in (MORE, LESS, MORE):
-                if seen:
+                if watched:
                     server.restart(speculations[k])
-                seen.append(live(server, LIFE, running, prometheus))
-    return seen
+                watched.append(live(server, LIFE, running, prometheus))
+    return watched
 
 
 def test_without_another_k_the_model_decides(lives: list[Seen]) -> None:
@@ -234,15 +231,15 @@ def test_advice_and_board_agree_in_both_directions(lives: list[Seen]) -> None:
     _, less, more = lives
     assert less.since_then == {MORE: 2.0}
     assert more.since_then[LESS] == -2.0
-    for seen, other in ((less, MORE), (more, LESS)):
-        assert seen.tried == [other]
-        assert seen.advice["num_speculative_tokens"] == LESS, seen.advice["reason"]
-        assert f"K={other} really ran at this load" in seen.advice["reason"]
-        assert f"K={other} really ran at this load" in seen.page
+    for life, tried_k in ((less, MORE), (more, LESS)):
+        assert life.tried == [tried_k]
+        assert life.advice["num_speculative_tokens"] == LESS, life.advice["reason"]
+        assert f"K={tried_k} really ran at this load" in life.advice["reason"]
+        assert f"K={tried_k} really ran at this load" in life.page
 
 
 def test_both_measure_the_same_gain(lives: list[Seen]) -> None:
     """Of the same traffic, though not over the same minutes."""
-    for seen in lives[1:]:
-        by_board = seen.times[MORE] / seen.times[LESS]
-        assert seen.gain(LESS, over=MORE) == pytest.approx(by_board, rel=0.2)
+    for life in lives[1:]:
+        by_board = life.times[MORE] / life.times[LESS]
+        assert life.gain(LESS, over=MORE) == pytest.approx(by_board, rel=0.2)

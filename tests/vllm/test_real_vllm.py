@@ -368,22 +368,21 @@ def test_what_lies_behind_stop_strings_is_bounded(server: VllmServer) -> None:
         (engine,) = read(server.metrics().encode()).engines
         return Sample(time, engine.counters, steps=engine.steps)
 
-    before = sample(0.0)
+    start = sample(0.0)
     answers = drive(server, 120, concurrency=2, stop_strings=("e", "a"))
-    told = truth(answers).completion_tokens - len(answers)
+    received = truth(answers).completion_tokens - len(answers)
 
     def ended() -> bool:
         """Tell whether the last requests are counted, a moment after their answers."""
-        increase = delta(before, sample(1.0))
+        increase = delta(start, sample(1.0))
         stopped = increase.stopped_requests or 0.0
         return increase.first_tokens == len(answers) and stopped > 0
 
     eventually(ended)
-    counted = delta(before, sample(1.0))
+    counted = delta(start, sample(1.0))
     gained = delivered(counted)
-    assert gained is not None
-    assert 0 < gained.tokens - told <= gained.behind_stops
-    assert gained.least_length < told / gained.drafts < gained.length
+    assert 0 < gained.tokens - received <= gained.behind_stops
+    assert gained.least_length < received / gained.drafts < gained.length
 
 
 # --- the counts and measures of every story with one engine ---

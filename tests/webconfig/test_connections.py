@@ -64,10 +64,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
     """Connections that are open, half open or within their handshake do not hold up the
     end.
     """
-    with (
-        guarded(pki, HTTPS) as exporter,
-        contextlib.ExitStack() as stack,
-    ):
+    with guarded(pki, HTTPS) as exporter, contextlib.ExitStack() as stack:
         raw = [
             stack.enter_context(socket.create_connection(address_of(exporter)))
             for _ in range(5)
@@ -124,10 +121,7 @@ def _answer(client: ssl.SSLSocket) -> bytes:
 
 def test_clients_that_may_come_in_no_more(pki: Pki) -> None:
     """However far a client had come when its CA was withdrawn, it gets no answer."""
-    with (
-        guarded(pki, MUTUAL_HTTPS) as exporter,
-        contextlib.ExitStack() as stack,
-    ):
+    with guarded(pki, MUTUAL_HTTPS) as exporter, contextlib.ExitStack() as stack:
         clients = {}
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = client_context(pki, pki.clients.issue("prometheus.example"))
@@ -150,10 +144,7 @@ def test_clients_that_still_may(pki: Pki) -> None:
     the last.
     """
     context = client_context(pki, pki.clients.issue("prometheus.example"))
-    with (
-        guarded(pki, MUTUAL_HTTPS) as exporter,
-        contextlib.ExitStack() as stack,
-    ):
+    with guarded(pki, MUTUAL_HTTPS) as exporter, contextlib.ExitStack() as stack:
         clients = {
             stage: stack.enter_context(_client(exporter, context, stage))
             for stage in STAGES

@@ -175,6 +175,20 @@ class TestAuthenticator:
         assert checked == [b"x", b"y", b"y", b"z"]
         assert authenticator._decoy.startswith(b"$2b$05$")
 
+    async def test_valid_credentials_are_kept_as_keyed_digests(self) -> None:
+        """Who reads the memory of one process learns nothing of another's."""
+        kept = []
+        stored = hashed("correct horse")
+        for _ in range(2):
+            authenticator = Authenticator()
+            authenticator.use([("alice", stored)])
+            assert await authenticator.allows(basic(*ALICE))
+            (digest,) = authenticator._valid
+            kept.append(digest)
+            assert "horse" not in repr(vars(authenticator))
+        assert {len(digest) for digest in kept} == {32}
+        assert kept[0] != kept[1]
+
     async def test_waiting_checks_are_limited(self) -> None:
         """No more than so many of one client wait; those who do not wait take no
         place.

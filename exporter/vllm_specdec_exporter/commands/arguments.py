@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -81,6 +81,16 @@ def add_url(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("url", nargs="?", metavar="URL", help=text)
 
 
+def option_values(
+    options: Sequence[Option], flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of options, from flags and the environment; those that a
+    command does not have are ``None``. ConfigError if one is not valid.
+    """
+    values, _ = gather(options, flags, os.environ, None)
+    return dict.fromkeys(_BY_NAME) | values
+
+
 def values_of_one_server(
     args: argparse.Namespace, options: Sequence[Option], does: str
 ) -> dict[str, Any]:
@@ -94,7 +104,7 @@ def values_of_one_server(
     if args.url is not None:
         parsed("URL", args.url, URL.parse)
         flags["vllm.url"] = [args.url]
-    values, _ = gather(options, flags, os.environ, None)
+    values = option_values(options, flags)
     if len(values["vllm.url"]) > 1:
         raise ConfigError(f"{does} one server; give one URL")
     return values
@@ -182,11 +192,18 @@ def reporter(*, quiet: bool) -> Callable[[str], None]:
     return say
 
 
-def print_json(document: object, indent: int = 2) -> None:
-    """Print a document as JSON that cannot control a terminal."""
-    encoded = msgspec.json.encode(document, enc_hook=encode_message)
-    body = msgspec.json.format(encoded, indent=indent)
-    print(escape_controls(body.decode()))
+def show(args: argparse.Namespace, document: object, report: Callable[[], str]) -> None:
+    """Print a document: with ``--json`` as JSON that cannot control a terminal, else
+    its report.
+    """
+    if args.json:
+        encoded = msgspec.json.encode(document, enc_hook=encode_message)
+        body = msgspec.json.format(encoded, indent=2)
+        print(escape_controls(body.decode()))
+    else:
+        print(report())
+    # A reader that is gone, as in a pipe to `head`, shows here, not at the exit.
+    sys.stdout.flush()
 
 
 def fail(command: str, message: object, code: int) -> int:

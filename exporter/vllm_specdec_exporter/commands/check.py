@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from .. import __version__
 from ..client import SnapshotError, get_metrics
-from ..config.options import ConfigError, Parser, add_flags, gather
+from ..config.options import ConfigError, Parser, add_flags
 from ..config.values import (
     Target,
     duration,
@@ -117,21 +118,20 @@ def add_arguments(parser: Parser) -> None:
     )
     # None if not given: --exporter refuses it
     watch = f"How long to watch. Default: {_DEFAULT_DURATION:g}s."
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--for DURATION",
         watch,
         parse=duration(_MIN_DURATION, _MAX_DURATION),
         dest="duration",
     )
-    cli.add_flag(
-        parser,
+    add(
         "--exporter URL",
         "Print what a running exporter shows instead, single requests included. Of "
         "the flags below, --vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
-    cli.add_flag(parser, "--watch", "Look again and again, until Ctrl+C.")
-    cli.add_flag(parser, "--rules", "Show the published rules of thumb one by one.")
+    add("--watch", "Look again and again, until Ctrl+C.")
+    add("--rules", "Show the published rules of thumb one by one.")
     cli.add_output_flags(parser)
     add_flags(parser, [option for option in OPTIONS if option is not cli.URL])
 
@@ -152,7 +152,8 @@ def run(args: argparse.Namespace) -> int:
             return _show(_of_texts(texts, args), args)
     except (SnapshotError, SavedTextError) as error:
         return cli.fail("check", error, UNREACHABLE)
-    values = _values(args, {"vllm.url": addresses or None})
+    flags = {**vars(args), "vllm.url": addresses or None}
+    values = cli.option_values(OPTIONS, flags)
     seconds = _DEFAULT_DURATION if args.duration is None else args.duration
     upstream, settings = observation(values, seconds)
     names = ", ".join(target.name for target in upstream.targets)
@@ -239,7 +240,7 @@ def _of_texts(texts: Sequence[SavedText], args: argparse.Namespace) -> ExporterR
                 f"{texts[0].name}: neither a server's metrics nor a snapshot as "
                 f"check --json writes it: {error}"
             ) from error
-    values = _values(args, {"vllm.url": None})
+    values = cli.option_values(OPTIONS, {**vars(args), "vllm.url": None})
     if len(texts) == 1 and values["baseline.file"]:
         raise ConfigError(
             "--baseline.file needs two texts: one does not have the load at which its "
@@ -247,12 +248,6 @@ def _of_texts(texts: Sequence[SavedText], args: argparse.Namespace) -> ExporterR
         )
     settings = observation_settings(values, _DEFAULT_DURATION)
     return result_of(texts, settings, args.duration)
-
-
-def _values(args: argparse.Namespace, servers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the options, with the servers that arguments name."""
-    values, _ = gather(OPTIONS, {**vars(args), **servers}, os.environ, None)
-    return values
 
 
 def exit_code(result: ExporterResult) -> int:
@@ -386,7 +381,7 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
             "--exporter: an exporter listens on no Unix socket; allowed: "
             "http://host:port, https://host:port"
         )
-    values, _ = gather(useful, vars(args), os.environ, None)
+    values = cli.option_values(useful, vars(args))
     tls = tls_context(configuration.build_tls(values))
     headers = {}
     if target.user or target.password:

@@ -105,8 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--every DURATION",
         "Interval of the summary lines.",
-        default="5s",
-        parse=duration(_MIN_INTERVAL),
+        "5s",
+        duration(_MIN_INTERVAL),
     )
 
 

@@ -115,13 +115,13 @@ def result_of(
     once = len(texts) == 1
     span: float | None = None
     name = LIFETIME
-    words = "the server's whole life"
+    period = "the server's whole life"
     if once:
         readings.insert(0, _at_start(readings[0]))
     else:
         span = seconds or _between(texts[0].saved_at, texts[-1].saved_at)
         name = "between" if span is None else Window(round(span)).name
-        words = "the time between the texts"
+        period = "the time between the texts"
     engines = _judge(readings, settings, span or _UNKNOWN_SPAN)
     if any(engine.engine_resets_total for engine in engines):
         raise SavedTextError(
@@ -129,7 +129,8 @@ def result_of(
             "restarted, or the texts are not in the order in which they were saved"
         )
     if span is None:
-        engines = _in_words(engines, Window(_UNKNOWN_SPAN).name, words)
+        shown = f"the last {Window(_UNKNOWN_SPAN).name}"
+        engines = _with_period(engines, shown, period)
     target = TargetResult(
         target=", ".join(text.name for text in texts),
         up=True,
@@ -237,15 +238,17 @@ def _without_idle_load(reading: Reading) -> Reading:
     return replace(reading, engines=tuple(engines))
 
 
-def _in_words(
-    engines: tuple[EngineResult, ...], window: str, words: str
+def _with_period(
+    engines: tuple[EngineResult, ...], shown: str, period: str
 ) -> tuple[EngineResult, ...]:
-    """Return the results with `words` where sentences name a window whose length is
-    not that of the time they speak of.
+    """Return the results whose sentences speak of `period` where they said `shown`, a
+    window of a length that is not the real one.
     """
-    encoded = msgspec.json.encode(engines, enc_hook=encode_message).decode()
-    encoded = encoded.replace(f"the last {window}", words)
-    return msgspec.json.decode(encoded, type=tuple[EngineResult, ...])
+    # As JSON, because sentences stand in many fields of many records.
+    document = msgspec.json.encode(engines, enc_hook=encode_message).decode()
+    return msgspec.json.decode(
+        document.replace(shown, period), type=tuple[EngineResult, ...]
+    )
 
 
 def _finished(

@@ -39,6 +39,10 @@ def _from_one(default: float, meaning: str) -> Any:
     return _threshold(default, 1, _INFINITY, meaning)
 
 
+#: Acceptance ratio below which drafts lose: of all traffic, and of a request.
+_LOSES_BELOW = 0.50
+
+
 # A dataclass, where other records are Structs: its fields have ranges and meanings.
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -73,7 +77,7 @@ class Thresholds:
         1.2, "consider disabling speculation below"
     )
     disable_acceptance_ratio: float = _ratio(
-        0.50, "consider disabling speculation below"
+        _LOSES_BELOW, "consider disabling speculation below"
     )
     break_even_acceptance_ratio: float = _ratio(
         0.65, "near break-even up to this: measure P99 under real load first"
@@ -96,7 +100,7 @@ class Thresholds:
         50, "requests in a window for a judgement per request, at least"
     )
     poor_request_acceptance_ratio: float = _ratio(
-        0.50,
+        _LOSES_BELOW,
         "part of the traffic loses if a tenth of the requests is below this "
         "acceptance ratio; follows "
         "disable_acceptance_ratio if only that is set",

@@ -6,15 +6,14 @@ read, without the vision tower (about 0.4B parameters in most).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from ..config.spelling import nearest
+from ..config.tables import read_table
 from .sizes import Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.
@@ -61,7 +60,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 FAMILIES: Mapping[str, Family] = {
     model_type: family
     for family in convert(
-        tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8")),
+        read_table(__file__, "families.toml"),
         dict[str, tuple[Family, ...]],
     )["family"]
     for model_type in family.types

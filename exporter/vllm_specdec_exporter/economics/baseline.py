@@ -17,7 +17,13 @@ from msgspec import Meta, Struct
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .equal_load import MAX_BLOCKS, Block, FinishedRequests, uncertainty_of_mean
+from .equal_load import (
+    MAX_BLOCKS,
+    Block,
+    FinishedRequests,
+    prefix_cache_share,
+    uncertainty_of_mean,
+)
 from .latency_sums import LATENCIES
 from .statistics import Uncertainty
 
@@ -125,10 +131,10 @@ class Baseline(Struct, frozen=True):
         """Share of the prompt tokens that were found in the prefix cache, 0 to 1;
         ``None`` if none was looked up there.
         """
-        queries = sum(bucket.prefix_cache_queries for bucket in self.buckets)
-        if not queries:
-            return None
-        return min(1.0, sum(b.prefix_cache_hits for b in self.buckets) / queries)
+        return prefix_cache_share(
+            sum(bucket.prefix_cache_hits for bucket in self.buckets),
+            sum(bucket.prefix_cache_queries for bucket in self.buckets),
+        )
 
     def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
         """Return the buckets near this load, if any, with weights that add up to 1,
@@ -195,9 +201,7 @@ def decode(body: bytes) -> Baseline:
         document = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"not JSON: {error}") from error
-    stated = None
-    if isinstance(document, dict):
-        stated = document.get("format")
+    stated = document.get("format") if isinstance(document, dict) else None
     if stated != FORMAT:
         raise BaselineError(
             f"its format is {json.dumps(stated)}, and this exporter reads {FORMAT}: "

@@ -119,9 +119,7 @@ class BaselineComparison(Struct, frozen=True):
         buckets restart the sums.
         """
         nothing = BaselineComparison(baseline=baseline)
-        sums = nothing
-        if self.baseline is baseline:
-            sums = self
+        sums = self if self.baseline is baseline else nothing
         finished = latencies_between(before, after)
         buckets = baseline.at(load)
         if finished is None or not buckets:
@@ -255,9 +253,7 @@ def measured_speedup(
     if per_token is None or not enough or block.seconds <= 0 or block.weight <= 0:
         return measured
     speedup = _speedup(window, per_token, matches)
-    rate: float | None = None
-    if window.seconds > 0:
-        rate = window.baseline_tokens / window.seconds
+    rate = window.baseline_tokens / window.seconds if window.seconds > 0 else None
     return replace(
         measured,
         speedup=speedup.value,

@@ -442,9 +442,7 @@ def _errors_of_cells(
         for row in repeats:
             profile_there = profile.at_context(row.context)
             plain, drafting = profile_there.step_times(row.k, row.batch)
-            seconds = plain
-            if drafts:
-                seconds = drafting
+            seconds = drafting if drafts else plain
             logarithms.append(math.log(seconds / row.seconds))
         errors.append((repeats[0], mean(logarithms)))
     return errors

@@ -174,9 +174,7 @@ class Choice(Struct, frozen=True):
             - rival.extrapolation_error / rival.step_cost
         )
         error = math.hypot(sampling_error, extrapolation_error)
-        rival_speedup = rival.speedup
-        if rival_k < k:
-            rival_speedup = rival.speedup_most
+        rival_speedup = rival.speedup_most if rival_k < k else rival.speedup
         return option.speedup - rival_speedup > self.sureness * error
 
     def _measured_better(self, option: CandidateK, rival: CandidateK) -> bool:

@@ -201,9 +201,7 @@ class CostProfile(Struct, frozen=True):
             drafting = drafting_alone + (drafting - drafting_alone) * self.load
         return 1 + (drafting / plain - 1) * self.correction
 
-    def undrafted_cost(
-        self, k: float, batch: float, first_tokens: float = 0.0
-    ) -> float:
+    def undrafted_cost(self, k: float, batch: float, first_tokens: float) -> float:
         """Return the mean cost of the steps that verify no draft, of which a share of
         `first_tokens` give the first token of an answer, 0 to 1.
 

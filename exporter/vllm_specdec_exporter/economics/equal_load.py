@@ -74,6 +74,15 @@ class Block(Struct, frozen=True, array_like=True):
 _PREFIX_CACHE_DIFFERENCE = 0.1
 
 
+def prefix_cache_share(hits: float | None, queries: float | None) -> float | None:
+    """Return the share of the prompt tokens looked up in a prefix cache that it had, 0
+    to 1; ``None`` if that is not known, or none was looked up.
+    """
+    if hits is None or not queries:
+        return None
+    return min(1.0, hits / queries)
+
+
 def prefix_cache_differs(hit_ratio: float | None, reference: float | None) -> bool:
     """Return whether two servers, or two times, found so different shares of their
     prompts in the prefix cache that their times per output token cannot be compared.
@@ -119,9 +128,7 @@ def uncertainty_of_mean(
     number = min(max_blocks, len(blocks))
     while number > max(1.0, requests.rounds):
         number = math.ceil(number / 2)
-    scatter = None
-    if number >= MIN_BLOCKS:
-        scatter = uncertainty_over_time(blocks, number)
+    scatter = uncertainty_over_time(blocks, number) if number >= MIN_BLOCKS else None
     if scatter is None:
         variance = requests.variance(requests.rounds)
         return Uncertainty(variance, max(1.0, requests.rounds - 1))

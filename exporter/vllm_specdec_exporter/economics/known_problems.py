@@ -3,14 +3,13 @@ its tables apply.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 from msgspec import Struct, convert
 
+from ..config.tables import read_table
 from .speculative_config import ScheduleRow, Speculation
 
 
@@ -113,9 +112,7 @@ _APPLIES: Mapping[str, Callable[[DeploymentFacts], bool]] = {
 }
 PROBLEMS = tuple(
     convert({"name": name, **row}, KnownProblem)
-    for name, row in tomllib.loads(
-        Path(__file__).with_suffix(".toml").read_text("utf-8")
-    ).items()
+    for name, row in read_table(__file__, "known_problems.toml").items()
 )
 
 

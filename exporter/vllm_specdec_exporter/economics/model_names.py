@@ -18,9 +18,7 @@ def parse_model(text: str) -> Model:
     """
     size, _, precision = text.partition(":")
     total, _, active = size.replace("-a", "-A").partition("-A")
-    stored = BF16
-    if precision:
-        stored = parse_precision(precision)
+    stored = parse_precision(precision) if precision else BF16
     parameters = parse_parameters(total)
     if not active:
         return from_parameters(parameters, stored)
@@ -84,9 +82,7 @@ def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
 
 
 def _count(pair: str, text: str) -> int:
-    number = 0
-    if text.isdecimal():
-        number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if not 1 <= number <= 100_000:
         raise ValueError(f"{pair}: allowed: whole numbers from 1 up")
     return number
@@ -121,9 +117,7 @@ def size_in_name(name: str) -> float | None:
     match = _SIZE.search(name.rpartition("/")[2])
     if match is None:
         return None
-    unit = 1e6
-    if match[2] in "bB":
-        unit = 1e9
+    unit = 1e9 if match[2] in "bB" else 1e6
     return float(match[1]) * unit
 
 
@@ -142,7 +136,5 @@ def model_in_name(name: str) -> Model | None:
         return None
     matching = (stored for pattern, stored in _PRECISIONS if pattern.search(name))
     precision = PRECISIONS[next(matching, "bf16")]
-    active_parameters: float | None = None
-    if active:
-        active_parameters = float(active[1]) * 1e9
+    active_parameters = float(active[1]) * 1e9 if active else None
     return from_parameters(parameters, precision, active_parameters)

@@ -6,8 +6,8 @@ plain step comes from the model of the hardware: one modelled number instead of 
 
 What the model lacks lengthens both steps, so a part of it corrects the plain one
 (`SHARED_ERROR`): the more a step contradicts its model, the less is known of the other.
-A step that is shorter than any plain one by the model shows another hardware: then
-nothing is known of the cost. Prompts that are computed in the same steps are taken out
+A step that is shorter than any plain one by the model shows another hardware: then the
+cost is unknown. Prompts that are computed in the same steps are taken out
 of the observed time here, and make the speedup smaller in `economics.speedup`.
 """
 
@@ -52,9 +52,7 @@ class _ModelledStep(Struct, frozen=True):
         """Return what `profile` says of a step."""
         plain_seconds, drafting_seconds = profile.step_times(step.drafted, step.batch)
         draft_extra = profile.step_cost(step.drafted, step.batch) - 1
-        idle_extra = 0.0
-        if profile.idles:
-            idle_extra = profile.idle_cost(step.batch) - 1
+        idle_extra = profile.idle_cost(step.batch) - 1 if profile.idles else 0.0
         drafting_part = step.share * drafting_seconds
         idle_part = (1 - step.share) * plain_seconds * (1 + idle_extra)
         return cls(
@@ -86,16 +84,10 @@ class _DecodingSeconds(Struct, frozen=True):
         )
 
 
-def with_observed_step(
-    profile: CostProfile,
-    step: ObservedStep,
-    plain_error: tuple[float, float] | None = None,
-) -> CostProfile:
+def with_observed_step(profile: CostProfile, step: ObservedStep) -> CostProfile:
     """Return the profile with the cost that the engine's own step shows.
 
     Unchanged unless the profile models the hardware and most steps have drafts.
-    `plain_error` is the least and the largest factor of the plain step's time over the
-    modelled one, by default that of the hardware.
     """
     physical = profile.physical
     if (
@@ -108,7 +100,7 @@ def with_observed_step(
     if modelled.draft_extra <= 0:
         return profile
     observed = _DecodingSeconds.of(profile, step, modelled.plain_seconds)
-    low, high = plain_error or PLAIN[plain_kind(physical.target)]
+    low, high = PLAIN[plain_kind(physical.target)]
     power = 0.0 if physical.drafter.apart else SHARED_ERROR
     shared = math.pow(observed.high / modelled.seconds, power)
     fastest = modelled.plain_seconds * low * shared

@@ -35,9 +35,7 @@ def count_parameters(model: Architecture) -> int:
         + model.linear.layers * _linear_attention(model)
     )
     # Embeddings, output layer, learned positions and the last norm.
-    tables = 2
-    if model.tied:
-        tables = 1
+    tables = 1 if model.tied else 2
     rows = model.vocabulary * tables + model.positions + 1
     return layers + rows * model.hidden
 

@@ -5,17 +5,16 @@ docs/reference/cost-profiles.md.
 """
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.spelling import nearest
+from ..config.tables import read_table
 from ..engines import ENGINE_OF, Engine
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import (
@@ -185,11 +184,10 @@ def _number(name: str, key: str, value: object) -> float:
     return number
 
 
-# By its path: `importlib.resources` would cost every sidecar half a megabyte.
-# TOML, because a sidecar without files then needs no PyYAML: a megabyte.
-_SHIPPED = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
 #: Every profile that is shipped, by name.
-BUILTIN: Mapping[str, CostProfile] = parse_profiles(_SHIPPED)
+BUILTIN: Mapping[str, CostProfile] = parse_profiles(
+    read_table(__file__, "profiles.toml")
+)
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
@@ -297,9 +295,7 @@ def deployed(
     target = size_in_name(target_model)
     if ratio is None and draft_parameters and target and draft_parameters < target:
         ratio = draft_parameters / target
-    lacking = ""
-    if builtin:
-        lacking = _lacking(costs.hardware, method, target_model)
+    lacking = _lacking(costs.hardware, method, target_model) if builtin else ""
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
@@ -370,9 +366,7 @@ def hardware_profile(
         draft_parameters = size_ratio * (
             target.parameters - target.looked_up_parameters
         )
-    draft: Model | None = None
-    if draft_parameters:
-        draft = from_parameters(draft_parameters)
+    draft = from_parameters(draft_parameters) if draft_parameters else None
     drafter = usual_drafter(method, target, draft)
     if drafter is None:
         return None

@@ -6,12 +6,12 @@ of cards, and GiB = 2^30 bytes differ by 7 %.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
 from msgspec import Struct
+
+from ..config.tables import read_table
 
 _PARAMETERS = re.compile(
     r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([kKmMbBtT]?)\s*"
@@ -84,9 +84,7 @@ def parse_parameters(text: str) -> int:
     ValueError for anything else.
     """
     match = _PARAMETERS.fullmatch(text)
-    number = 0.0
-    if match is not None:
-        number = float(match[1]) * _SCALES[match[2].lower()]
+    number = float(match[1]) * _SCALES[match[2].lower()] if match is not None else 0.0
     if not _MIN_PARAMETERS <= number <= _MAX_PARAMETERS:
         raise ValueError(
             "allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from "
@@ -222,7 +220,7 @@ class Accelerator(Struct, frozen=True):
 @lru_cache(maxsize=1)
 def accelerators() -> Mapping[str, Accelerator]:
     """Return the known accelerators by name."""
-    text = Path(__file__).with_name("hardware.toml").read_text("utf-8")
+    known = read_table(__file__, "hardware.toml")["accelerators"]
     return {
         name: Accelerator(
             name=name,
@@ -237,7 +235,7 @@ def accelerators() -> Mapping[str, Accelerator]:
             source=entry["source"],
             units=entry.get("units", 0),
         )
-        for name, entry in tomllib.loads(text)["accelerators"].items()
+        for name, entry in known.items()
     }
 
 

@@ -11,16 +11,15 @@ parallelism, because ranks could choose different K.
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
-from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
 from ..config.spelling import nearest
+from ..config.tables import read_table
 from .cost import CostProfile
 
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
@@ -123,7 +122,7 @@ def _runs(
     yield from _runs(middle + 1, last, best)
 
 
-_KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_KNOWN = read_table(__file__, "speculative_config.toml")
 _METHODS = frozenset(_KNOWN["methods"])
 _KEYS = frozenset(_KNOWN["keys"])
 _LIKENESS = 0.8  # of a misspelt word and the right one, at least

@@ -89,14 +89,15 @@ class Estimate(Struct, frozen=True):
         What a step without drafts costs beyond a plain one is known as badly as that of
         one with drafts.
         """
-        if self.interval is None:
+        interval = self.interval
+        if interval is None:
             return None
         cost = self.step_cost or 1.0
         speedups = []
-        for end in (self.interval.value, *self.interval.ends):
+        for end in (interval.value, *interval.ends):
             error = 1.0
             if end and cost > 1:
-                cost_at_end = cost * self.interval.value / end
+                cost_at_end = cost * interval.value / end
                 error = max(0.0, (cost_at_end - 1) / (cost - 1))
             undrafted = 1 + (self.undrafted_cost - 1) * error
             speedups.append(speedup_of_all_tokens(end, covered, undrafted))
@@ -104,7 +105,7 @@ class Estimate(Struct, frozen=True):
 
 
 def speedup_of_all_tokens(
-    speedup: float, covered: float | None, undrafted: float = 1.0
+    speedup: float, covered: float | None, undrafted: float
 ) -> float:
     """Return the speedup of all tokens if a share `covered` of them comes from drafts
     (Amdahl's law).
@@ -117,7 +118,7 @@ def speedup_of_all_tokens(
 
 
 def speedup_of_drafts(
-    speedup: float, covered: float | None, undrafted: float = 1.0
+    speedup: float, covered: float | None, undrafted: float
 ) -> float | None:
     """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if
     coverage is too low.
@@ -190,9 +191,7 @@ def estimate(
     lowest = of_decoding * math.exp(-reach_down)
     highest = min(of_decoding * math.exp(reach_up), length + Z * length_error)
     even = break_even_length(cost, prompts)
-    even_ratio = None
-    if even is not None:
-        even_ratio = (even - 1) / drafted
+    even_ratio = (even - 1) / drafted if even is not None else None
     return Estimate(
         speedup=with_prompts(of_decoding, prompts.typical, prompts.drafting),
         speedup_low=min(

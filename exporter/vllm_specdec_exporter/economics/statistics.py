@@ -78,23 +78,15 @@ class Interval(Struct, frozen=True):
     @property
     def inverse(self) -> Interval:
         """One over it; the value must not be 0."""
-        low: float | None = None
-        high: float | None = None
-        if self.high:
-            low = 1 / self.high
-        if self.low:
-            high = 1 / self.low
+        low = 1 / self.high if self.high else None
+        high = 1 / self.low if self.low else None
         return Interval(1 / self.value, low, high)
 
     @property
     def ends(self) -> tuple[float, float]:
         """Both ends; one that is not known is the value itself."""
-        low = self.low
-        if low is None:
-            low = self.value
-        high = self.high
-        if high is None:
-            high = self.value
+        low = self.value if self.low is None else self.low
+        high = self.value if self.high is None else self.high
         return low, high
 
     def holds(self, value: float) -> bool:

@@ -4,8 +4,6 @@ vLLM's `inter_token_latency_seconds` has one observation for each request and st
 its mean over an interval is the mean step time, whatever was accepted.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 from msgspec.structs import astuple
 

@@ -11,7 +11,7 @@ points, its *skeleton*, is that of the earlier one. In the skeleton of each text
 selected lines, these lines have selected names without digits and points, and the
 characters that end a name are there. If the earlier skeleton has no more such lines
 than were selected, there are no more in any text with the same skeleton. Skeletons are
-compared by their hash, which has a key of the process that nobody else knows.
+compared by their hash, which has a secret key of the process.
 """
 
 from __future__ import annotations

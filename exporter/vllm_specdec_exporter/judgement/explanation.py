@@ -134,9 +134,10 @@ def how_to_know(basis: Basis, profile: CostProfile, engine: Engine) -> Message:
         return message("how_to_know.measured")
     if profile.basis is Basis.CALIBRATED:
         return message("how_to_know.calibrated")
-    measure = message("how_to_know.measure_from_outside", engine=engine)
     if engine.has_latencies:
         measure = message("how_to_know.measure", engine=engine)
+    else:
+        measure = message("how_to_know.measure_from_outside", engine=engine)
     if profile.contradiction and profile.basis is Basis.MODELLED:
         return message("how_to_know.modelled_contradicted", measure=measure)
     if profile.lacking:

@@ -197,6 +197,7 @@ def _contradiction(case: Case, verdicts: Verdicts) -> list[Finding]:
 def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
     measures = case.measures
+    active = case.activity.state is ActivityState.ACTIVE
     if case.speculative:
         findings = _of_activity(case)
     else:
@@ -204,13 +205,14 @@ def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]
     if measures is not None:
         findings += _of_speed(case, measures)
         findings += of_payoff(case, verdicts)
-    if measures is not None and verdicts.quality.level is not None:
-        findings += _of_acceptance(case, measures, verdicts)
+        # Also without a level, as of trees, whose acceptance ratio is not known.
+        if active and (measures.drafts or 0.0) >= case.thresholds.minimum_drafts:
+            findings += _of_acceptance(case, measures, verdicts)
     findings += _of_configuration(case)
     if case.defects:
         findings += hint("inconsistent", defects="; ".join(case.defects))
     decayed = case.uptime.decayed and case.uptime.lengths
-    if decayed and case.activity.state is ActivityState.ACTIVE:
+    if decayed and active:
         first, present = decayed
         findings += hint("decays_with_uptime", first=first, present=present)
     return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))

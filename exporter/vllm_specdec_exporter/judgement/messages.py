@@ -5,10 +5,10 @@ Judgement decides by codes and numbers, and names a message for each decision; n
 module of this room contains a sentence.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Self
+
+from ..config.tables import read_table
 
 
 class Message(str):
@@ -68,6 +68,4 @@ def _texts(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield from _texts(entry, f"{prefix}{key}.")
 
 
-_TEXTS = dict(
-    _texts(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")))
-)
+_TEXTS = dict(_texts(read_table(__file__, "messages.toml")))

@@ -198,8 +198,10 @@ def estimate_contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     It does not if its interval includes the estimate.
     """
     measured = measures.measured.interval
+    if measured is None:
+        return False
     estimate = measures.estimate.of_all_tokens(measures.coverage_ratio)
-    if measured is None or estimate is None:
+    if estimate is None:
         return False
     low, high = measured.ends
     estimated = estimate.value
@@ -218,13 +220,15 @@ def correction(measures: Measures) -> float | None:
     interval is too wide: it includes 1 and the estimate.
     """
     measured = measures.measured.interval
+    if measured is None:
+        return None
     estimate = measures.estimate.of_all_tokens(measures.coverage_ratio)
     length = measures.mean_acceptance_length
     cost = measures.estimate.step_cost or 1.0
     covered = measures.coverage_ratio
     if covered is None:
         covered = 1.0
-    if measured is None or estimate is None or not measured.value or not length:
+    if estimate is None or not measured.value or not length:
         return None
     if cost <= 1 or covered < MIN_COVERED:
         return None

@@ -2,7 +2,8 @@
 
 Every level has criteria. The level is `poor` if any poor criterion holds; else
 `optimal` if all healthy and optimal ones hold; else `healthy` if all healthy ones hold;
-else `fair`.
+else `fair`. Where acceptance length or ratio is not known, as the ratio of trees, only
+`poor` can be told.
 
 A criterion whose measure is understated is not judged, with a note: the decline over
 positions and the last position are understated if drafts are shorter than K, because
@@ -80,7 +81,7 @@ class Quality(Struct, frozen=True):
     """The level of an engine's acceptance.
 
     Attributes:
-        level: ``None`` unless the engine is active.
+        level: ``None`` unless the engine is active, and where it is not known.
         reasons: the criteria that decided the level, in words.
         criteria: the whole rubric, applied.
     """
@@ -97,7 +98,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 
-#: Measures that must be known for `healthy` and `optimal`.
+#: Measures that must be known for a level above `poor`.
 _NEEDED = frozenset({"mean_acceptance_length", "acceptance_ratio"})
 
 
@@ -147,9 +148,11 @@ def judge_quality(
             "quality.few_drafts", drafts=drafts, needed=thresholds.minimum_drafts
         )
         return Quality(None, (few,), criteria)
-    if measures.mean_acceptance_length is None and measures.acceptance_ratio is None:
-        return Quality(None, (message("quality.nothing_known"),), criteria)
     level = _level(criteria)
+    missing = [c for c in criteria if c.value is None and c.measure in _NEEDED]
+    if missing and level is not QualityLevel.POOR:
+        unknown = dict.fromkeys(criterion.reason for criterion in missing)
+        return Quality(None, tuple(unknown), criteria)
     reasons = tuple(criterion.reason for criterion in _decisive(level, criteria))
     return Quality(level, reasons, criteria)
 
@@ -165,14 +168,8 @@ def _level(criteria: Sequence[Criterion]) -> QualityLevel:
 
 
 def _holds(level: QualityLevel, criteria: Sequence[Criterion]) -> bool:
-    """Return whether all criteria of a level hold; of the measures, length and ratio
-    must be known.
-    """
-    return all(
-        c.met or (c.met is None and c.measure not in _NEEDED)
-        for c in criteria
-        if c.level is level
-    )
+    """Return whether all criteria of a level hold that can be judged."""
+    return all(c.met is not False for c in criteria if c.level is level)
 
 
 def _decisive(level: QualityLevel, criteria: Sequence[Criterion]) -> list[Criterion]:

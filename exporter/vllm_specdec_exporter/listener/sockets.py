@@ -46,9 +46,12 @@ class Listener:
         # asyncio would bind :: to IPv6 alone, but binds None to every address.
         address = None if host in ("", "::") else host
         # asyncio binds the sockets as for any server; duplicates of them outlive it.
-        server = await loop.create_server(
-            asyncio.Protocol, address, port, start_serving=False
-        )
+        try:
+            server = await loop.create_server(
+                asyncio.Protocol, address, port, start_serving=False
+            )
+        except UnicodeError as error:
+            raise OSError("not a host name") from error
         try:
             return cls([bound.dup() for bound in server.sockets])
         finally:
@@ -60,14 +63,19 @@ class Listener:
         return [format_address(*bound.getsockname()[:2]) for bound in self._sockets]
 
     def serve(self, accept: Accept, backlog: int = _BACKLOG) -> None:
-        """Pass connections to `accept`; raise OSError if a socket cannot listen.
+        """Pass connections to `accept`; close, and raise OSError, if a socket cannot
+        listen.
 
         `backlog` limits those that are not accepted yet.
         """
         self._accept = accept
-        for bound in self._sockets:
-            bound.setblocking(False)
-            bound.listen(backlog)
+        try:
+            for bound in self._sockets:
+                bound.setblocking(False)
+                bound.listen(backlog)
+        except OSError:
+            self.close()
+            raise
         self.resume()
 
     def pause(self) -> None:
@@ -124,10 +132,8 @@ class Listener:
             )
 
 
-def error_text(error: OSError | UnicodeError) -> str:
+def error_text(error: OSError) -> str:
     """Return the text of an error of `bind`, `listen` or `accept`."""
-    if isinstance(error, UnicodeError):
-        return "not a host name"
     # The numbers of gaierror are not those of the system.
     if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)

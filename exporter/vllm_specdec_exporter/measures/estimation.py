@@ -5,6 +5,7 @@ steps.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,19 +49,18 @@ def estimate_window(
             tree, sample, batch=delta.batch_size, profile=profile
         )
     else:
-        sizes = (delta.batch_size, batch_size_high(delta, gained))
-        estimated, at_high = (
-            estimate(
-                sample.length,
-                sample.drafted,
-                batch,
-                profile,
-                length_error=sample.error,
-                first_tokens=_first_share(delta, gained),
-            )
-            for batch in sizes
+        at_batch = partial(
+            estimate,
+            sample.length,
+            sample.drafted,
+            profile=profile,
+            length_error=sample.error,
+            first_tokens=_first_share(delta, gained),
         )
-        estimated = _widened(estimated, at_high)
+        estimated = at_batch(delta.batch_size)
+        high = batch_size_high(delta, gained)
+        if high is not None:
+            estimated = _widened(estimated, at_batch(high))
     if gained is None:
         return estimated
     return _without_tokens_behind_stops(estimated, gained)

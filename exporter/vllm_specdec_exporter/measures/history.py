@@ -31,6 +31,7 @@ from ..economics.equal_load import (
     MAX_BLOCKS,
     Block,
     FinishedRequests,
+    prefix_cache_share,
     uncertainty_of_mean,
 )
 from ..economics.statistics import Uncertainty
@@ -343,9 +344,7 @@ class Delta(Struct, frozen=True):
         """Share of the looked-up prompt tokens that the prefix cache had, 0 to 1;
         ``None`` if not known.
         """
-        if self.prefix_cache_hits is None or not self.prefix_cache_queries:
-            return None
-        return min(1.0, self.prefix_cache_hits / self.prefix_cache_queries)
+        return prefix_cache_share(self.prefix_cache_hits, self.prefix_cache_queries)
 
 
 def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:

@@ -152,7 +152,7 @@ class Measures(Struct, frozen=True):
         drafts: drafts in the window, the sample size of the ratios.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens delivered per draft, 1 to 1 + K: 1 + accepted /
-            drafts, and at most the generated tokens behind first ones / drafts.
+            drafts, without what cannot have reached an answer (see `delivered`).
         mean_acceptance_length_error: its standard error by the sample; where positions
             are not counted, the largest that drafts of equal length can have.
         position_acceptance_ratio: at index i, the share of drafts in which position i

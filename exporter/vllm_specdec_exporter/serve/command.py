@@ -221,7 +221,7 @@ async def _serve(
     runner = await limiter.set_up(create_app(exporter, guard))
     host, port = exporter.config.listen
     # The tap comes first: clients of vLLM wait for it, scrapes can wait.
-    listener = await standby.listen(host, port, shutdown.stop if wait else None)
+    listener = await standby.listen(host, port, shutdown if wait else None)
     if listener is None:
         await end_tap(tap, shutdown.hurry)
         await runner.cleanup()
@@ -283,8 +283,7 @@ async def _start_tap(
         if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):
             tap = standby_tap
         else:
-            standby_tap.cut()
-            await standby_tap.stop()
+            await standby_tap.stop(lambda: True)
     if tap is None:
         return None
     # Before it listens, so that no request passes unobserved.

@@ -77,7 +77,7 @@ class Exporter:
         self._web_config_read = self._reload
         self._stopped = False
         self._reloading = asyncio.Lock()
-        # Anybody may ask for a reload, which reads files and starts a thread.
+        # Any client may request a reload, which reads files and starts a thread.
         self._reloads = SharedRun(self._reload_now, RELOAD_SECONDS, clock)
 
     def latest(self) -> ExporterResult:

@@ -1,4 +1,4 @@
-"""Turns of the polls: whoever asks the exporter is answered before the next poll.
+"""Turns of the polls: requests are answered before the next poll.
 
 All polls share one thread with scrapes and probes. Left alone, every poll that is due
 begins, and every response that has arrived is judged, before the loop looks at its

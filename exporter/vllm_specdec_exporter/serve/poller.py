@@ -169,7 +169,7 @@ class Poller:
             self._leave_out(missed)
 
     def _leave_out(self, polls: int = 1) -> None:
-        """Keep the last result, which becomes stale: nothing is known of the server."""
+        """Keep the last result, which becomes stale: the server was not polled."""
         errors = _counted(self.latest.poll_errors_total, "stale", polls)
         self.latest = replace(self.latest, poll_errors_total=errors)
         self._turns.leave_out(polls)
@@ -226,7 +226,7 @@ class Poller:
         reading = await self._facts.add_to(
             reading, left, with_info=self.settings.server_info
         )
-        self._keep(reading)
+        self._claim_memory(reading)
         self._served.note(
             self.name, (engine.key.model_name for engine in reading.engines)
         )
@@ -246,8 +246,10 @@ class Poller:
             self._states, results = judge()
         return results
 
-    def _keep(self, reading: Reading) -> None:
-        """Raise PollError if there is no memory for the samples of its engines."""
+    def _claim_memory(self, reading: Reading) -> None:
+        """Claim the memory that full windows of the reading's engines take; PollError
+        if there is not so much.
+        """
         samples = 1 + self.settings.kept_seconds / self._interval
         size = kept_bytes(reading, samples)
         if not self._memory.keep(self.name, size):

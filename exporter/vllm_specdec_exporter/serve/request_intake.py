@@ -101,42 +101,36 @@ class RequestIntake:
     ) -> None:
         self._clock = clock
         self._configured_k = ConfiguredK(polled, clock)
-        self._settings = config.settings
         self._sources: list[Source] = []  # not changed by a reload
         if config.tap is not None:
             self._sources.append(Source.TAP)
         if config.push_token_file:
             self._sources.append(Source.PUSH)
-        self._classification = config.requests.classification
-        self._aggregator = self._aggregate(config)
+        self._aggregator: RequestAggregator | None = None
         self._logged: set[GroupOverflow] = set()  # each is logged once
         self.tap: Tap | None = None
-
-    def _aggregate(self, config: ServeConfig) -> RequestAggregator | None:
-        if not self._sources:
-            return None
-        # here: most sidecars see no requests
-        from ..per_request.aggregation import RequestAggregator
-
-        return RequestAggregator(
-            config.requests, config.settings.thresholds, self._sources
-        )
+        self.use(config)
 
     def use(self, config: ServeConfig) -> None:
-        """Apply a new configuration; the counts are kept."""
-        aggregator = self._aggregate(config)
-        if aggregator is not None and self._aggregator is not None:
-            aggregator.adopt(self._aggregator)
-        self._aggregator = aggregator
-        self._settings = config.settings
-        self._classification = config.requests.classification
+        """Apply a configuration; the counts are kept."""
+        self._config = config
+        if self._sources:
+            # here: most sidecars see no requests
+            from ..per_request.aggregation import RequestAggregator
+
+            aggregator = RequestAggregator(
+                config.requests, config.settings.thresholds, self._sources
+            )
+            if self._aggregator is not None:
+                aggregator.adopt(self._aggregator)
+            self._aggregator = aggregator
         if self.tap is not None:
             self.attach_tap(self.tap)
 
     def attach_tap(self, tap: Tap) -> None:
         """Count the requests through a tap."""
         self.tap = tap
-        tap.use(self._classification, partial(self.observe, Source.TAP))
+        tap.use(self._config.requests.classification, partial(self.observe, Source.TAP))
 
     def observe(self, source: Source, observation: Observation) -> None:
         """Count a request that has just ended."""
@@ -170,7 +164,7 @@ class RequestIntake:
             return None
         tap = self.tap.result() if self.tap is not None else None
         return self._aggregator.result(
-            self._clock(), batch_costs(targets, self._settings), tap
+            self._clock(), batch_costs(targets, self._config.settings), tap
         )
 
 

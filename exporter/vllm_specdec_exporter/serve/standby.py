@@ -97,30 +97,30 @@ def stand_by_without_flags(
     return 0
 
 
-async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
-    """Return a listener; with `stop`, try every `RETRY_SECONDS` until it is set, else
+async def listen(host: str, port: int, shutdown: Shutdown | None) -> Listener | None:
+    """Return a listener; with `shutdown`, try every `RETRY_SECONDS` until then, else
     once.
 
     ``None`` if the address could not be bound. The first error is logged; without
-    `stop`, it goes to stderr.
+    `shutdown`, it goes to stderr.
     """
     logged = False
     while True:
         try:
             return await Listener.open(host, port)
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             reason = (
                 f'--web.listen-address "{format_address(host, port)}": cannot listen: '
                 f"{error_text(error)}"
             )
-        if stop is None:
+        if shutdown is None:
             sys.stderr.write(f"vllm-specdec-exporter: error: {reason}\n")
             return None
         if not logged:
             logs.log(logging.ERROR, "cannot start, standing by", error=reason)
             logged = True
-        await _wait_for_any(stop)
-        if stop.is_set():
+        await shutdown.unless_stopped(asyncio.sleep(RETRY_SECONDS))
+        if shutdown.stop.is_set():
             return None
 
 
@@ -150,7 +150,10 @@ async def wait_for(
             if error != logged:
                 logged = error
                 logs.log(logging.ERROR, "cannot start, standing by", error=error)
-            await _wait_for_any(reload, shutdown.stop)
+            reloading = asyncio.ensure_future(reload.wait())
+            waiting = asyncio.wait([reloading], timeout=RETRY_SECONDS)
+            await shutdown.unless_stopped(waiting)
+            reloading.cancel()
             reload.clear()
             if shutdown.stop.is_set():
                 logs.log(logging.INFO, "stopping")
@@ -167,16 +170,6 @@ async def _attempt(
         return await shutdown.unless_stopped(in_daemon_thread(prepare)), None
     except ConfigError as error:
         return None, str(error)
-
-
-async def _wait_for_any(*events: asyncio.Event) -> None:
-    """Wait for one of the events, at most `RETRY_SECONDS`."""
-    waiting = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(
-        waiting, timeout=RETRY_SECONDS, return_when=asyncio.FIRST_COMPLETED
-    )
-    for task in waiting:
-        task.cancel()
 
 
 class _StandbyServer:
@@ -225,25 +218,17 @@ class _StandbyServer:
                 self._tap.keep_trying()
         if self._listener is not None:
             return
+        address, self._limiter.context = await in_daemon_thread(self._web_values)
         try:
-            self._listener = await self._listen()
-        except (OSError, UnicodeError) as error:
+            listener = await Listener.open(*address)
+            listener.serve(self._limiter.accept)
+            self._listener = listener
+        except OSError as error:
             if self._logged_error != str(error):
                 self._logged_error = str(error)
                 logs.log(
                     logging.ERROR, "standing by without an answer", error=str(error)
                 )
-
-    async def _listen(self) -> Listener:
-        address, tls = await in_daemon_thread(self._web_values)
-        listener = await Listener.open(*address)
-        try:
-            self._limiter.context = tls
-            listener.serve(self._limiter.accept)
-        except OSError:
-            listener.close()
-            raise
-        return listener
 
     def _make_tap(self) -> Tap | None:
         """Return the tap if its settings can be used.
@@ -276,7 +261,11 @@ class _StandbyServer:
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
                 address, file = web_values(flags, environment, lambda: OPTIONS)
-                return address, _tls_of(file)
+                context = None
+                with contextlib.suppress(WebConfigFileError):
+                    if file:
+                        context = load_web_config(file)[1].context
+                return address, context
         return parse_listen_address(str(LISTEN_ADDRESS.default)), None
 
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
@@ -286,15 +275,6 @@ class _StandbyServer:
         without_file.pop(CONFIG_FILE_VARIABLE, None)
         # The file may be the invalid part.
         yield {**self._flags, "config_file": None}, without_file
-
-
-def _tls_of(web_config_file: str) -> ssl.SSLContext | None:
-    if not web_config_file:
-        return None
-    try:
-        return load_web_config(web_config_file)[1].context
-    except WebConfigFileError:
-        return None
 
 
 def _app() -> web.Application:

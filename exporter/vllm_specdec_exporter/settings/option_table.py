@@ -5,15 +5,14 @@ Flags, environment variables, keys of the YAML file, the help and
 settings.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..config import values
 from ..config.listen_address import parse_listen_address
 from ..config.options import Option
+from ..config.tables import read_table
 from ..config.thresholds import parse_threshold
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculations
@@ -113,7 +112,7 @@ def _option(
     return Option(name, parse, default, help, **(columns | others))
 
 
-_ROWS = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+_ROWS = read_table(__file__, "options.toml")
 _OF_THE_WEB = {option.name: option for option in WEB_OPTIONS}
 _BY_NAME = {
     name: _OF_THE_WEB.get(name) or _option(name, **row) for name, row in _ROWS.items()

@@ -182,10 +182,7 @@ def _watch(
 
 
 #: What is fed, by the first byte of an input.
-KINDS = {
-    b"0": _check_events,
-    b"3": _check_observer,
-}
+KINDS = {b"0": _check_events, b"3": _check_observer}
 
 
 _IN_CHUNKS = request(

@@ -146,8 +146,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--script.timeout DURATION",
         "Time that the program may take before it is killed.",
-        default="60s",
-        parse=duration(0.1, 3600.0),
+        "60s",
+        duration(0.1, 3600.0),
     )
 
     add = partial(
@@ -156,14 +156,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--limit.per-model DURATION",
         "Least time between two actions on one model.",
-        default=format_duration(RunnerSettings().per_model),
-        parse=duration(0.0, FORGET_AFTER),
+        format_duration(RunnerSettings().per_model),
+        duration(0.0, FORGET_AFTER),
     )
     add(
         "--limit.per-hour N",
         "Most actions in an hour, over all models.",
-        default=f"{RunnerSettings().per_hour}",
-        parse=whole_between(1, 1000),
+        f"{RunnerSettings().per_hour}",
+        whole_between(1, 1000),
     )
     add(
         "--state.file FILE",
@@ -176,8 +176,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--web.listen-address ADDRESS",
         "Address to listen on.",
-        default="127.0.0.1:9851",
-        parse=parse_listen_address,
+        "127.0.0.1:9851",
+        parse_listen_address,
     )
     add(
         "--web.token-file FILE",
@@ -270,7 +270,7 @@ async def _serve(
         runner = Runner(settings, past, lambda event: _log(event, events), _say)
         try:
             listener = await Listener.open(*args.web_listen_address)
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             address = format_address(*args.web_listen_address)
             why = f"cannot listen: {error_text(error)}"
             _say(f'error: --web.listen-address "{address}": {why}')

@@ -247,7 +247,7 @@ class Runner:
             "exit_code": result.exit_code,
             "output": result.output,
         }
-        # A thread that nobody waits for: whoever reads the events may have stopped.
+        # A thread that nothing waits for: the reader of the events may have stopped.
         await in_daemon_thread(self._on_event, event)
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags
@@ -32,44 +33,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cannot be reached or understood."
     )
     cli.add_url(parser, "Server without speculation.")
-    cli.add_flag(parser, "--out FILE", "File to write.", "baseline.json")
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add("--out FILE", "File to write.", "baseline.json")
+    add(
         "--for DURATION",
         "How long to record; Ctrl-C ends it earlier and keeps what there is.",
         "10m",
-        parse=duration(1.0),
+        duration(1.0),
         dest="duration",
     )
-    cli.add_flag(
-        parser,
-        "--interval DURATION",
-        "Time between two samples.",
-        default="1s",
-        parse=duration(0.1),
-    )
-    cli.add_flag(
-        parser,
+    add("--interval DURATION", "Time between two samples.", "1s", duration(0.1))
+    add(
         "--settle DURATION",
         "Time behind a server's last draft that is left out.",
         "30s",
-        parse=duration(0.0),
+        duration(0.0),
     )
-    cli.add_flag(
-        parser, "--model NAME", "Model to record, where there are several.", ""
-    )
-    cli.add_flag(
-        parser,
+    add("--model NAME", "Model to record, where there are several.", "")
+    add(
         "--method NAME",
         f"Speculative method of a server that speculates at times: {LOOKUPS}.",
         "",
         choices=("", *sorted(WITHOUT_MODEL)),
     )
-    cli.add_flag(
-        parser,
-        "--append",
-        "Add to the file: more load levels, or more requests for each.",
-    )
+    add("--append", "Add to the file: more load levels, or more requests for each.")
     add_flags(parser, cli.CONNECTION_OPTIONS)
 
 

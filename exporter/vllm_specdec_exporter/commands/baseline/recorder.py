@@ -19,6 +19,7 @@ from ...economics.baseline import (
 )
 from ...economics.equal_load import Block, joined
 from ...economics.latency_sums import latencies_between, latencies_together
+from ...economics.step_totals import steps_between
 from ...engines.reading import Latencies
 from ...measures.history import Sample, counters_reset, running_between
 
@@ -91,13 +92,17 @@ class Recorder:
         if counters_reset(previous.counters, sample.counters):
             return
         seconds = sample.time - previous.time
-        if _increase(previous, sample, "drafts") > 0:
+        # Of 0, where a server prints them from the first draft on.
+        if (sample.counters.drafts or 0.0) > (previous.counters.drafts or 0.0):
             self._drafted_at = sample.time
         drafted_at = self._drafted_at
         if drafted_at is not None and previous.time < drafted_at + self._settle:
             self.speculating_seconds += seconds
             return
-        tokens = _increase(previous, sample, "generation_tokens")
+        increase = steps_between(
+            (previous.counters, previous.steps), (sample.counters, sample.steps)
+        )
+        tokens = increase.generation_tokens or 0.0
         load = running_between(previous, sample)
         if tokens <= 0 or load is None:
             self.idle_seconds += seconds
@@ -109,8 +114,8 @@ class Recorder:
         self._add(
             replace(
                 LoadBucket.of_interval(load, seconds, tokens, latencies),
-                prefix_cache_queries=_cached(previous, sample, "prefix_cache_queries"),
-                prefix_cache_hits=_cached(previous, sample, "prefix_cache_hits"),
+                prefix_cache_queries=increase.steps.prefix_cache_queries or 0.0,
+                prefix_cache_hits=increase.steps.prefix_cache_hits or 0.0,
             )
         )
 
@@ -160,21 +165,3 @@ class Recorder:
         if self._sums:
             return "no request finished: record for longer"
         return "nothing was generated: send it the usual traffic meanwhile"
-
-
-def _cached(previous: Sample, sample: Sample, counter: str) -> float:
-    """Return the increase of a counter of the prefix cache, which is 0 where it does
-    not exist.
-    """
-    earlier: float | None = getattr(previous.steps, counter)
-    later: float | None = getattr(sample.steps, counter)
-    if earlier is None or later is None:
-        return 0.0
-    return max(0.0, later - earlier)
-
-
-def _increase(previous: Sample, sample: Sample, counter: str) -> float:
-    """Return the increase of a counter, which is 0 where it does not exist."""
-    earlier: float | None = getattr(previous.counters, counter)
-    later: float | None = getattr(sample.counters, counter)
-    return (later or 0.0) - (earlier or 0.0)

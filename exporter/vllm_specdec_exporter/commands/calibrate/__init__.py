@@ -12,16 +12,16 @@ server's counters.
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, add_flags
 from ...config.values import number, parse_target
 from ...economics.calibration import (
     CalibrationError,
@@ -32,13 +32,12 @@ from ...economics.calibration import (
 from ...economics.cost import MAX_UNCERTAINTY, Basis, CostProfile
 from ...economics.profiles import BUILTIN, meant_for
 from ...economics.speculative_config import drafts_without_model
-from ...settings.configuration import build_upstream
 from .. import arguments as cli
 from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..measuring import LOOKUPS, NOT_PLAIN, ExporterFile
-from ..sweep import METRICS_TIMEOUT
+from ..sweep import endpoint_of
 from ..sweep.arguments import TrafficDefaults, add_traffic_flags
-from ..sweep.client import Endpoint, Unreachable, without_api
+from ..sweep.client import Endpoint, Unreachable
 from ..sweep.grid import SweepPlan
 from ..sweep.record import ServerIdentity
 from ..sweep.runner import OtherTraffic
@@ -66,44 +65,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"usage; {UNREACHABLE} a server cannot be reached."
     )
     parser.add_argument("url", metavar="URL", help="The server with speculation.")
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--plain-url URL",
         "The same model without speculation, on an equal machine. Needed unless the "
         "server has a K schedule that has K=0 and --method is one without a draft "
         "model, such as ngram.",
         "",
     )
-    cli.add_flag(
-        parser,
+    add(
         "--context LIST",
         "Tokens of text before the prompts, 0 for none. Only the first set of prompts "
         "is measured with text before it.",
         "0,2000",
-        parse=cli.values_of(cli.whole_between(0, _MAX_CONTEXT)),
+        cli.values_of(cli.whole_between(0, _MAX_CONTEXT)),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--repeats N",
         "Measurements of each batch size and context.",
         "3",
-        parse=cli.whole_between(_MIN_REPEATS, _MAX_REPEATS),
+        cli.whole_between(_MIN_REPEATS, _MAX_REPEATS),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--temperature T",
         "As in production: drafting costs a little less where more is rejected.",
         "0",
-        parse=number(0.0, 2.0),
+        number(0.0, 2.0),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--method NAME",
         "Speculative method, such as eagle3: the profile is chosen for it.",
         "",
     )
-    cli.add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
-    cli.add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
+    add("--out FILE", "File to write.", "calibrated.yaml")
+    add("--dry-run", "Print what would be sent, and exit.")
     add_traffic_flags(
         parser,
         TrafficDefaults(
@@ -219,12 +214,10 @@ def _urls(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _servers(args: argparse.Namespace) -> list[Endpoint]:
     """Return the servers; ConfigError if an address or a setting is invalid."""
-    values, _ = gather(cli.CONNECTION_OPTIONS, vars(args), os.environ, None)
-    servers = []
-    for url in _urls(args):
-        target = without_api(cli.parsed("URL", url, parse_target))
-        config = build_upstream(
-            values | {"vllm.url": (target,)}, values["poll.timeout"] or METRICS_TIMEOUT
+    values = cli.option_values(cli.CONNECTION_OPTIONS, vars(args))
+    return [
+        endpoint_of(
+            cli.parsed("URL", url, parse_target), values, args.api_key_file or ""
         )
-        servers.append(Endpoint(config, args.api_key_file or ""))
-    return servers
+        for url in _urls(args)
+    ]

@@ -65,9 +65,7 @@ def step_time(cell: CellResult) -> StepTime:
     # Tokens accepted beyond the end of a request count as accepted and not as
     # generated.
     steps = max(decoded - accepted, drafts)
-    k = 0.0
-    if drafts >= _FEW_DRAFTS * steps:
-        k = drafted / steps
+    k = drafted / steps if drafts >= _FEW_DRAFTS * steps else 0.0
     seconds = cell.tpot.mean * decoded / steps
     between_events = []
     events = 0

@@ -7,13 +7,12 @@ running exporter, or from `watch`.
 import argparse
 import asyncio
 import math
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from ...config.options import ConfigError, Parser, add_flags, gather
+from ...config.options import ConfigError, Parser, add_flags
 from ...config.values import duration, format_duration, number
 from ...observe.result import ExporterResult
 from ...publish import plots
@@ -27,8 +26,6 @@ from .report import render, render_page
 from .side import Side, SideError, side_of
 from .sources import ResultSource, parse_sources, read_file, watch
 from .verdict import SpeedComparison
-
-__all__ = ["compare", "render", "side_of", "watch"]
 
 #: The options of `serve` with the same meaning here, for every side. The servers are
 #: positional arguments.
@@ -77,46 +74,35 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "side", nargs="?", metavar="SIDE", help="What to compare with it, likewise."
     )
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--for DURATION",
         "How long to watch.",
-        default="30s",
-        parse=duration(1.0, 3600.0),
+        "30s",
+        duration(1.0, 3600.0),
         dest="duration",
     )
-    cli.add_flag(
-        parser, "--model NAME", "Compare this model, where a side has several.", ""
-    )
-    cli.add_flag(
-        parser,
+    add("--model NAME", "Compare this model, where a side has several.", "")
+    add(
         "--claim SPEEDUP",
         "Check a claimed speedup, such as 1.5: of speculation where one side has "
         "none, else of SIDE over REFERENCE.",
     )
     cli.add_output_flags(parser, "the comparison")
-    cli.add_flag(parser, "--html FILE", "Write a report with plots as well.")
-    cli.add_flag(
-        parser,
+    add("--html FILE", "Write a report with plots as well.")
+    add(
         "--prometheus.url URL",
         "Compare two times in this Prometheus instead, as history does. Of the flags "
         "below, --vllm.* go with it, and their environment variables do not.",
     )
-    cli.add_flag(parser, "--a FROM/TO", _RANGE)
-    cli.add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
-    cli.add_flag(
-        parser,
+    add("--a FROM/TO", _RANGE)
+    add("--b FROM/TO", "The time to compare with it, likewise.")
+    add(
         "--match MATCHERS",
         "Only such series of it, in PromQL: 'namespace=\"chat\"'.",
         "",
     )
-    cli.add_flag(
-        parser,
-        "--timeout DURATION",
-        "Deadline of a query of it.",
-        default="1m",
-        parse=duration(1.0),
-    )
+    add("--timeout DURATION", "Deadline of a query of it.", "1m", duration(1.0))
     add_flags(parser, OPTIONS)
 
 
@@ -152,11 +138,8 @@ def run(args: argparse.Namespace) -> int:
     comparison = compare(reference, side, claim)
     if args.html:
         cli.write_file("--html", Path(args.html), render_page(comparison).encode())
-    if args.json:
-        cli.print_json(comparison)
-    else:
-        print(render(comparison, colour=cli.wants_color(args)))
-    sys.stdout.flush()
+    colour = cli.wants_color(args)
+    cli.show(args, comparison, lambda: render(comparison, colour=colour))
     if comparison.speed.outcome is SpeedComparison.UNKNOWN:
         return PROBLEM
     return FINE
@@ -167,9 +150,7 @@ def _results(
 ) -> _Results:
     """Return the results of all sources; errors come before a long observation."""
     servers = list(filter(attrgetter("target"), sources))
-    values, _ = gather(OPTIONS, vars(args), os.environ, None)
-    # Options of `serve` that do not exist here have their defaults.
-    values = dict.fromkeys(option.name for option in ALL_OPTIONS) | values
+    values = cli.option_values(OPTIONS, vars(args))
     values["vllm.url"] = tuple(map(attrgetter("target"), servers))
     settings = observation_settings(values, duration)
     results = {

@@ -59,9 +59,7 @@ def compare(reference: Side, side: Side, claim: float | None = None) -> Comparis
     load = compare_load(side, reference)
     speed = judge_speed(side, reference, load)
     gain = judge_gain(side, reference, speed)
-    claim_result: Claim | None = None
-    if claim is not None:
-        claim_result = judge_claim(claim, speed, gain)
+    claim_result = judge_claim(claim, speed, gain) if claim is not None else None
     ratio_difference: Interval | None = None
     length_difference: Interval | None = None
     notes: list[str] = []

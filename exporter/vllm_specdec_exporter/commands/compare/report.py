@@ -88,9 +88,7 @@ def describe(side: Side) -> str:
 def _period(side: Side) -> str:
     if side.measures.span_seconds is None:
         return "no period"
-    how = "snapshot of"
-    if side.live:
-        how = "watched for"
+    how = "watched for" if side.live else "snapshot of"
     return f"{how} {side.measures.span_seconds:.0f} s"
 
 
@@ -109,9 +107,7 @@ def _drafting(side: Side) -> str:
 
 def _speed(comparison: Comparison) -> Iterator[Row]:
     speedup = _cell(comparison.speed.speedup, _speedup)
-    speed_of_reference = "1"
-    if speedup == DASH:
-        speed_of_reference = DASH
+    speed_of_reference = DASH if speedup == DASH else "1"
     yield f"speed against {comparison.reference.name}", speed_of_reference, speedup
     for name, title in LATENCIES.items():
         means = [_mean(side, name) for side in comparison.sides]
@@ -321,9 +317,7 @@ def _time_difference(interval: Interval) -> str:
             f"no difference that the sample supports ({_signed(low)} to "
             f"{_signed(high)} a request)"
         )
-    direction = "less"
-    if interval.value > 0:
-        direction = "more"
+    direction = "more" if interval.value > 0 else "less"
     nearer, farther = sorted((abs(low), abs(high)))
     return (
         f"{_seconds(abs(interval.value))} {direction} a request ({_seconds(nearer)} to "
@@ -336,9 +330,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _signed(seconds: float) -> str:
-    sign = "+"
-    if seconds < 0:
-        sign = "-"
+    sign = "-" if seconds < 0 else "+"
     return f"{sign}{_seconds(abs(seconds))}"
 
 

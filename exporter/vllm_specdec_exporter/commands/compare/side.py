@@ -7,7 +7,7 @@ none.
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from operator import attrgetter
 
 from msgspec import Struct
@@ -83,9 +83,7 @@ class Side(Struct, frozen=True):
         latency = self.latency(name)
         if latency is None:
             return None
-        error = latency.error_seconds
-        if latency.requests < MINIMUM_REQUESTS:
-            error = None
+        error = None if latency.requests < MINIMUM_REQUESTS else latency.error_seconds
         return SampleMean(latency.mean_seconds, error, latency.error_freedom or 1.0)
 
     @property
@@ -283,16 +281,23 @@ def pool(measures: Sequence[Measures]) -> Measures:
         return Measures("")
     if len(measures) == 1:
         return measures[0]
+    increases = list(map(_increase, measures))
+
+    def total(name: str) -> float | None:
+        return sum_known(map(attrgetter(name), increases))
+
+    by_engine = map(attrgetter("accepted_tokens_per_position"), increases)
+    positions = zip_longest(*by_engine, fillvalue=0.0)
     delta = Delta(
-        span=max(map(_span, measures)),
-        drafts=sum_known(map(attrgetter("drafts"), measures)),
-        draft_tokens=_total(measures, "draft_tokens_per_second"),
-        accepted_tokens=_total(measures, "accepted_tokens_per_second"),
-        accepted_tokens_per_position=_accepted_per_position(measures),
-        generation_tokens=_total(measures, "generation_tokens_per_second"),
-        prefix_cache_queries=_total(measures, "prefix_cache_queries_per_second"),
-        prefix_cache_hits=sum_known(map(_prefix_cache_hits, measures)),
-        first_tokens=_undrafted_tokens(measures),
+        span=max(map(attrgetter("span"), increases)),
+        drafts=total("drafts"),
+        draft_tokens=total("draft_tokens"),
+        accepted_tokens=total("accepted_tokens"),
+        accepted_tokens_per_position=tuple(map(math.fsum, positions)),
+        generation_tokens=total("generation_tokens"),
+        prefix_cache_queries=total("prefix_cache_queries"),
+        prefix_cache_hits=total("prefix_cache_hits"),
+        first_tokens=total("first_tokens") or 0.0,
         latencies=pool_latencies(
             chain.from_iterable(map(attrgetter("latencies"), measures))
         ),
@@ -305,48 +310,33 @@ def pool(measures: Sequence[Measures]) -> Measures:
     return replace(derive(measures[0].window, delta), estimate=estimate)
 
 
-def _prefix_cache_hits(measures: Measures) -> float | None:
+def _increase(measures: Measures) -> Delta:
+    """Return the increase of an engine's counters that measures are of."""
+    span = measures.span_seconds or 0.0
+    drafts = measures.drafts or 0.0
+
+    def total(per_second: float | None, share: float | None = 1.0) -> float | None:
+        if per_second is None or share is None:
+            return None
+        return per_second * share * span
+
+    generated = measures.generation_tokens_per_second
     queries = measures.prefix_cache_queries_per_second
-    if queries is None or measures.prefix_cache_hit_ratio is None:
-        return None
-    return queries * measures.prefix_cache_hit_ratio * _span(measures)
-
-
-def _accepted_per_position(measures: Sequence[Measures]) -> tuple[float, ...]:
-    """Return the accepted tokens of each position, of all engines."""
-    totals: list[float] = []
-    for each in measures:
-        for position, ratio in enumerate(each.position_acceptance_ratio):
-            if position == len(totals):
-                totals.append(0.0)
-            totals[position] += ratio * (each.drafts or 0.0)
-    return tuple(totals)
-
-
-def _undrafted_tokens(measures: Sequence[Measures]) -> float:
-    """Return the tokens of all engines that no draft delivered: first tokens among
-    others, which bound what drafts delivered just as those do.
-    """
-    tokens = 0.0
-    for each in measures:
-        generated = each.generation_tokens_per_second
-        if generated is not None and each.coverage_ratio is not None:
-            tokens += generated * _span(each) * (1 - each.coverage_ratio)
-    return tokens
-
-
-def _span(measures: Measures) -> float:
-    return measures.span_seconds or 0.0
-
-
-def _total(measures: Sequence[Measures], rate: str) -> float | None:
-    """Return the increase of all engines by a known rate, each over its own time."""
-    increases = []
-    for each in measures:
-        per_second = getattr(each, rate)
-        if per_second is not None:
-            increases.append(per_second * _span(each))
-    return sum_known(increases)
+    coverage = measures.coverage_ratio
+    return Delta(
+        span=span,
+        drafts=measures.drafts,
+        draft_tokens=total(measures.draft_tokens_per_second),
+        accepted_tokens=total(measures.accepted_tokens_per_second),
+        accepted_tokens_per_position=tuple(
+            drafts * ratio for ratio in measures.position_acceptance_ratio
+        ),
+        generation_tokens=total(generated),
+        prefix_cache_queries=total(queries),
+        prefix_cache_hits=total(queries, measures.prefix_cache_hit_ratio),
+        # What no draft delivered bounds what drafts delivered as first tokens do.
+        first_tokens=total(generated, None if coverage is None else 1 - coverage),
+    )
 
 
 def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:

@@ -2,7 +2,6 @@
 texts.
 """
 
-import asyncio
 import json
 from collections.abc import Iterable
 from operator import attrgetter
@@ -119,19 +118,16 @@ def read_file(source: ResultSource, settings: Settings) -> ExporterResult:
 
 
 async def watch(
-    sources: Iterable[ResultSource],
+    servers: Iterable[ResultSource],
     upstream: UpstreamConfig,
     settings: Settings,
     seconds: float,
 ) -> dict[ResultSource, ExporterResult]:
-    """Observe the sources that are servers for some seconds, at the same time; with 0,
-    poll each once.
+    """Observe the servers, which are the targets of `upstream`, for some seconds, at
+    the same time; with 0, poll each once.
     """
-    servers = {
-        source: replace(upstream, targets=(source.target,))
-        for source in sources
-        if source.target is not None
+    result = await observe(upstream, settings, seconds)
+    return {
+        server: replace(result, targets=(target,))
+        for server, target in zip(servers, result.targets, strict=True)
     }
-    observations = [observe(each, settings, seconds) for each in servers.values()]
-    results = await asyncio.gather(*observations)
-    return dict(zip(servers, results, strict=True))

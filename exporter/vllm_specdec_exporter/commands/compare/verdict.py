@@ -227,9 +227,7 @@ def _explained_by_load(
     if load.overstated > 1:
         busier = reference.name
         factor = load.overstated
-    could = "explain it"
-    if speedup.holds(1):
-        could = "hide a difference"
+    could = "hide a difference" if speedup.holds(1) else "explain it"
     return (
         f"{busier} had {factor:.1f} times as many requests at a time, which could "
         f"{could}"
@@ -286,9 +284,7 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
 
 
 def _gain_in_words(speedup: Interval, widened: Interval) -> str:
-    where = "with loads apart"
-    if widened == speedup:
-        where = "at this load"
+    where = "at this load" if widened == speedup else "with loads apart"
     found = f"{format_ratio(speedup.value)}x {where} ({range_words(speedup)})"
     if widened.is_above(1):
         return f"gains {found}"
@@ -332,9 +328,7 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
     If exactly one of the two speculates, the claim is about speculation, else about the
     side against the reference.
     """
-    widened = speed.widened
-    if gain is not None:
-        widened = gain.widened
+    widened = gain.widened if gain is not None else speed.widened
     outcome = ClaimOutcome.UNDECIDED
     if widened is None or widened.low is None:
         result = "not decided: the speed cannot be told"

@@ -11,11 +11,11 @@
 * `session`: what it shares with `compare`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags
@@ -25,13 +25,13 @@ from ...publish import plots
 from .. import arguments as cli
 from ..exit_codes import FINE, PROBLEM, UNREACHABLE, USAGE
 from ..measuring import ExporterFile
-from .document import HistoryDocument
+from .document import HistoryDocument, ModelHistory
+from .reading import StoredPast
 from .recorded import baseline_of
 from .report import plot
 from .series import PastScope
 from .session import (
     OPTIONS,
-    PastSession,
     read_past,
     show,
 )
@@ -54,44 +54,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Prometheus, Thanos, Mimir (with /prometheus) or VictoriaMetrics that has "
         "scraped vLLM.",
     )
-    cli.add_flag(
-        parser,
+    add = partial(cli.add_flag, parser)
+    add(
         "--since TIME",
         "How far back: a duration, or a time such as 2026-11-01T12:00Z.",
         "30d",
     )
-    cli.add_flag(parser, "--model-name NAME", "Only this model.", "")
-    cli.add_flag(
-        parser,
+    add("--model-name NAME", "Only this model.", "")
+    add(
         "--match MATCHERS",
         "Only such series of servers, in PromQL: 'namespace=\"chat\"'.",
         "",
     )
-    cli.add_flag(
-        parser,
+    add(
         "--by",
         "What has configurations of its own.",
         "model",
         choices=("model", "instance"),
     )
-    cli.add_flag(
-        parser,
+    add(
         "--block DURATION",
         "Length of a block of time. Default: up to 1h, by the data.",
         parse=duration(5.0, 86400.0),
     )
-    cli.add_flag(
-        parser, "--out FILE", "Write the newest week without speculation as a baseline."
-    )
-    cli.add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
-    cli.add_flag(parser, "--json", "Print everything as JSON instead.")
-    cli.add_flag(
-        parser,
-        "--timeout DURATION",
-        "Deadline of a query.",
-        default="1m",
-        parse=duration(1.0),
-    )
+    add("--out FILE", "Write the newest week without speculation as a baseline.")
+    add("--plot FILE", "Draw it, as SVG (needs matplotlib).")
+    add("--json", "Print everything as JSON instead.")
+    add("--timeout DURATION", "Deadline of a query.", "1m", duration(1.0))
     add_flags(parser, OPTIONS, variables=False)
 
 
@@ -119,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         next_step = file.next_step
     if args.plot is not None:
         cli.write_file("--plot", Path(args.plot), plot(history.models).encode())
-    return show(history, as_json=args.json, next_step=next_step)
+    return show(args, history, next_step)
 
 
 def _scope(args: argparse.Namespace, now: float) -> PastScope:
@@ -139,14 +128,13 @@ def _scope(args: argparse.Namespace, now: float) -> PastScope:
 async def _read(
     args: argparse.Namespace, scope: PastScope
 ) -> tuple[HistoryDocument, Baseline | None]:
-    async with read_past(args, args.url, scope) as session:
+    async with read_past(args, args.url, scope) as (history, stored):
         if args.out is None:
-            return session.history, None
-        return session.history, await _baseline(session)
+            return history, None
+        return history, await _baseline(history.models, stored)
 
 
-async def _baseline(session: PastSession) -> Baseline:
-    models = session.history.models
+async def _baseline(models: Sequence[ModelHistory], stored: StoredPast) -> Baseline:
     if len(models) > 1:
         names = ", ".join(model.name for model in models)
         raise ConfigError(
@@ -156,5 +144,5 @@ async def _baseline(session: PastSession) -> Baseline:
     # The newest first: it is the closest to the server as it is now.
     for summary in reversed(model.configurations):
         if summary.configuration.num_speculative_tokens == 0:
-            return await baseline_of(session.stored, model.name, summary)
+            return await baseline_of(stored, model.name, summary)
     raise BaselineError("there was no time without speculation")

@@ -125,7 +125,10 @@ class _Scale(Struct, frozen=True):
         seconds = 0.0
         sums = [0.0] * len(conditions.shares)
         for by_load in sides:
-            for finished in chain.from_iterable(map(_finished, by_load.values())):
+            every_block = chain.from_iterable(
+                blocks.values() for blocks in by_load.values()
+            )
+            for finished in every_block:
                 seconds += finished.seconds
                 for place, value in enumerate(conditions.of(finished)):
                     # Not where it is not known.
@@ -160,10 +163,6 @@ class _Scale(Struct, frozen=True):
             for place, value in enumerate(values):
                 sums[place] += blocks[number].weight * value
         return tuple(each / weight for each in sums)
-
-
-def _finished(blocks: Mapping[int, Finished]) -> Iterable[Finished]:
-    return blocks.values()
 
 
 class Slopes(Struct, frozen=True):

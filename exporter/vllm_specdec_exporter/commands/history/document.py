@@ -2,8 +2,6 @@
 brought.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from .configuration import Configuration
@@ -49,7 +47,7 @@ class ModelHistory(Struct, frozen=True):
     comparisons: tuple[Change, ...]
     #: Unix time of each block, and the mean running requests of a replica in it.
     load: tuple[tuple[float, float], ...]
-    problem: str = ""  # why there is no comparison
+    problem: str = ""  # why there is no comparison, or none of a configuration
 
 
 class HistoryDocument(Struct, frozen=True):

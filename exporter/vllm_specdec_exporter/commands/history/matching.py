@@ -146,9 +146,7 @@ class Compared(Struct):
         token.
         """
         if measure not in self.known_slopes:
-            conditions = PACE
-            if measure is TimePerToken.OF_PREFILLS:
-                conditions = PREFILL
+            conditions = PREFILL if measure is TimePerToken.OF_PREFILLS else PACE
             loads = _Matching(block=False, prompt=False)
             by_load = []
             for cells in self.cells:
@@ -227,7 +225,6 @@ def _matched(
     """
     if not matching.prompt and not sides.know_prompts:
         return None
-    strata = _Strata.of(sides, measure, matching)
     matched_by = ["running requests"]
     corrected_for = []
     if sides.new.know_prompts and matching.prompt:
@@ -238,10 +235,26 @@ def _matched(
         matched_by.append("block of time")
     else:
         corrected_for.append("drift")
-    return replace(
-        _judged(change, strata, sides, measure),
+    strata = _Strata.of(sides, measure, matching)
+    compared = strata.by_cell.values()
+    _, weight = sides.new.seconds_and_weight(measure)
+    change = replace(
+        change,
         matched_by=tuple(matched_by),
         corrected_for=tuple(corrected_for),
+        coverage=math.fsum(each.new_total.weight for each in compared) / weight,
+        blocks=len(set().union(*(each.new for each in compared))),
+        blocks_before=len(set().union(*(each.old for each in compared))),
+    )
+    if not compared:
+        return change
+    speedup = strata.speedup()
+    return replace(
+        change,
+        speedup=speedup,
+        effect=_effect(speedup),
+        bins=tuple(_bins(strata, weight)),
+        uncompared=_uncompared(strata, sides.new, measure),
     )
 
 
@@ -309,9 +322,7 @@ def _with_prefills(change: Change, sides: _Sides, matching: _Matching) -> Change
     )
     # A machine may speed up steps, which wait for memory, more than prefills, which
     # compute: up to the square of it.
-    power = 2
-    if by_drafts_too:
-        power = 1
+    power = 1 if by_drafts_too else 2
     certain = control.is_above(1) or control.is_below(1)
     if control.is_above(1):
         low /= control.high**power
@@ -417,36 +428,6 @@ def _effect(speedup: Interval) -> str:
     return "no certain difference"
 
 
-def _judged(
-    change: Change, strata: _Strata, sides: _Sides, measure: TimePerToken
-) -> Change:
-    """Return the change with its speedup."""
-    _, weight = sides.new.seconds_and_weight(measure)
-    compared = 0.0
-    new_blocks: set[int] = set()
-    old_blocks: set[int] = set()
-    for stratum in strata.by_cell.values():
-        compared += stratum.new_total.weight
-        new_blocks.update(stratum.new)
-        old_blocks.update(stratum.old)
-    change = replace(
-        change,
-        coverage=compared / weight,
-        blocks=len(new_blocks),
-        blocks_before=len(old_blocks),
-    )
-    if not strata.by_cell:
-        return change
-    speedup = strata.speedup()
-    return replace(
-        change,
-        speedup=speedup,
-        effect=_effect(speedup),
-        bins=tuple(_bins(strata, weight)),
-        uncompared=_uncompared(strata, sides.new, measure),
-    )
-
-
 def _uncompared(
     strata: _Strata, cells: Cells, measure: TimePerToken
 ) -> Uncompared | None:
@@ -479,12 +460,8 @@ def _bins(strata: _Strata, weight: float) -> Iterator[BinSpeedup]:
         by_bin[math.ceil(key.load / LOADS_IN_DOUBLING)].append(key)
     for index, keys in sorted(by_bin.items()):
         new = total(strata.by_cell[key].new_total for key in keys)
-        above = 0.0
-        if index > 0:
-            above = float(LOADS[index - 1])
-        up_to: float | None = None
-        if index < len(LOADS) - 1:
-            up_to = LOADS[index]
+        above = float(LOADS[index - 1]) if index > 0 else 0.0
+        up_to = LOADS[index] if index < len(LOADS) - 1 else None
         yield BinSpeedup(
             above=above,
             up_to=up_to,

@@ -6,13 +6,15 @@ import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import fmean
 
 from msgspec import Struct, field
 
+from ...config.values import format_duration
+from ...economics.equal_load import MINIMUM_BLOCKS
 from ...measures.delivered import delivered
 from ...measures.history import Delta
 from .cells import BlockLength, Cells, TimePerToken
@@ -105,11 +107,11 @@ class ConfigurationTotals(Struct):
             step.running,
             prompt_tokens,
             generated=generated,
+            begun=begun,
             seconds=values.get("tpot_sum", 0.0),
             requests=values.get("tpot_count", 0.0),
             step_seconds=step_seconds,
             tokens=tokens,
-            begun=begun,
             prefill_seconds=values.get("prefill_seconds", 0.0),
         )
         self.cells.prefix_cache_queries += values.get("prefix_cache_queries", 0.0)
@@ -125,25 +127,20 @@ class Past:
     def __init__(
         self,
         grid: TimeGrid,
-        block: float,
+        block: BlockLength,
         group: Callable[[Replica], str],
         runs: Mapping[Replica, Runs],
-        *,
-        shortest_block: float = 0.0,
     ) -> None:
         """Begin with nothing.
 
         Args:
             grid: all times.
-            block: seconds of a block of time.
+            block: how long a block of time is.
             group: returns the name of what a replica belongs to.
             runs: of each replica.
-            shortest_block: seconds of the shortest block that may be chosen; 0 if none
-                may.
         """
         self.grid = grid
         self.block = block
-        self._length = BlockLength(block, shortest_block)
         self._runs = runs
         # what each replica belongs to
         self.groups = {replica: group(replica) for replica in runs}
@@ -154,10 +151,8 @@ class Past:
             lambda: defaultdict(lambda: array("d"))
         )
         self._decoding: set[Replica] = set()
-        #: Requests near a start or an end, by replica and configuration.
-        self._left_out: dict[Replica, dict[Configuration, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
+        #: Requests near a start or an end.
+        self._left_out: dict[tuple[Replica, Configuration], float] = defaultdict(float)
 
     def add(self, part: TimeGrid, values: Mapping[str, GridValues]) -> None:
         """Add the values at a part of the times: gauges, and increases within the step
@@ -176,7 +171,7 @@ class Past:
                             configuration, Cells(drafting=drafting)
                         )
                     totals[configuration].runs.append(indices)
-            block = math.floor(part.at(step.index - 0.5) / self.block)
+            block = math.floor(part.at(step.index - 0.5) / self.block.seconds)
             totals[step.configuration].add(block, step)
             self._loads[group][block].append(step.running)
 
@@ -189,41 +184,66 @@ class Past:
         for replica in self._decoding:
             server = tuple(pair for pair in replica if pair[0] != "model_name")
             by_server[server].append(replica)
-        offset = self.grid.index_of(part.start)
         for series, column in values.items():
             facts = [pair for pair in series if pair[0] in CACHE_LABELS]
             server = tuple(pair for pair in series if pair[0] not in CACHE_LABELS)
             for replica in by_server[server]:
                 totals = self._totals[self.groups[replica]]
                 for configuration, indices in self._runs[replica]:
-                    begin = max(0, indices.start + _WARMING - offset)
-                    end = max(begin, indices.stop - _ENDING - offset)
-                    here = column[begin:end]
-                    seen = sum(value > 0 for value in here)
+                    seen = sum(
+                        column[index] > 0 for index in self._settled(indices, part)
+                    )
                     for name, value in facts:
                         if seen:
                             totals[configuration].cells.facts[name][value] += seen
 
+    def _too_short(
+        self, group: str, judged: Collection[Configuration]
+    ) -> Iterator[str]:
+        """Yield which configurations beside the judged ones ran too shortly."""
+        longest: Counter[Configuration] = Counter()
+        for replica, runs in self._runs.items():
+            if self.groups[replica] == group:
+                longest |= {each: len(indices) for each, indices in runs}
+        step = self.grid.step
+        left_out = _WARMING + _ENDING
+        for configuration, places in longest.items():
+            if configuration in judged or places > left_out:
+                continue
+            text = (
+                f"{configuration.words} ran too shortly: for "
+                f"{format_duration(places * step)} at a time, and "
+                f"{format_duration(left_out * step)} near start and end are left out"
+            )
+            if 0 < MINIMUM_BLOCKS * self.block.shortest <= places * step:
+                text += ", or less with a shorter --block"
+            yield text
+
     def _requests_left_out(self, group: str, configuration: Configuration) -> float:
         """Return the requests near starts and ends, of replicas that decode."""
         return math.fsum(
-            by_configuration[configuration]
-            for replica, by_configuration in self._left_out.items()
-            if replica in self._decoding and self.groups[replica] == group
+            self._left_out[replica, configuration]
+            for replica in self._decoding
+            if self.groups[replica] == group
         )
 
     def _count_left_out(self, part: TimeGrid, requests: GridValues) -> None:
         """Count the requests of steps that are too near to a change."""
         offset = self.grid.index_of(part.start)
         for replica, column in requests.items():
-            left_out = self._left_out[replica]
             for configuration, indices in self._runs.get(replica, ()):
-                begin = indices.start + _WARMING
-                end = max(begin, indices.stop - _ENDING)
-                for index in (*indices[:_WARMING], *range(end, indices.stop)):
+                ends = indices[_WARMING:][-_ENDING:]
+                for index in (*indices[:_WARMING], *ends):
                     here = index - offset
                     if 0 <= here < part.number and column[here] > 0:
-                        left_out[configuration] += column[here]
+                        self._left_out[replica, configuration] += column[here]
+
+    def _settled(self, run: range, part: TimeGrid) -> range:
+        """Return the places of a part that lie in a run, and not near its ends."""
+        offset = self.grid.index_of(part.start)
+        begin = run.start + _WARMING - offset
+        end = run.stop - _ENDING - offset
+        return range(max(0, begin), min(part.number, end))
 
     def decoding(
         self, part: TimeGrid, values: Mapping[str, GridValues]
@@ -231,16 +251,13 @@ class Past:
         """Yield what replicas did at the places of a part where they decode and no
         change of them is near.
         """
-        offset = self.grid.index_of(part.start)
         for replica in values["requests_running"]:
             columns = {}
             for name, of_replicas in values.items():
                 if replica in of_replicas:
                     columns[name] = of_replicas[replica]
             for configuration, indices in self._runs.get(replica, ()):
-                begin = max(0, indices.start + _WARMING - offset)
-                end = min(part.number, indices.stop - _ENDING - offset)
-                for index in range(begin, end):
+                for index in self._settled(indices, part):
                     at_place = _values_at(columns, index)
                     if _decodes(at_place):
                         yield DecodingStep(replica, configuration, index, at_place)
@@ -253,12 +270,13 @@ class Past:
                 continue
             # Chosen times by name, configurations by their first time.
             totals.sort(key=lambda each: (each.configuration.name, each.indices[0]))
-            changes = tuple(_changes(totals, self._length))
-            problem = ""
+            changes = tuple(_changes(totals, self.block))
+            judged = [each.configuration for each in totals]
+            problems = list(self._too_short(name, judged))
             if not changes:
-                problem = f"only {totals[0].configuration.words} had traffic"
+                problems.insert(0, f"only {judged[0].words} had traffic")
             load = tuple(
-                (block * self.block, fmean(running))
+                (block * self.block.seconds, fmean(running))
                 for block, running in sorted(self._loads[name].items())
             )
             summaries = tuple(
@@ -266,11 +284,13 @@ class Past:
                     each,
                     self.grid,
                     left_out=self._requests_left_out(name, each.configuration),
-                    periods=_periods(each, totals, self.block / self.grid.step),
+                    periods=_periods(each, totals, self.block.seconds / self.grid.step),
                 )
                 for each in totals
             )
-            yield ModelHistory(name, summaries, changes, load, problem=problem)
+            yield ModelHistory(
+                name, summaries, changes, load, problem="; ".join(problems)
+            )
 
 
 def _values_at(columns: Mapping[str, Sequence[float]], index: int) -> dict[str, float]:

@@ -3,8 +3,6 @@
 Queries are of limited size.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections import Counter
@@ -16,6 +14,7 @@ from msgspec.structs import replace
 
 from ...engines.dialect import MAX_POSITIONS
 from ...engines.tables import listed
+from .cells import BlockLength
 from .configuration import Configuration, Replica, Runs, runs_of
 from .past import GridValues, Past, TimeGrid
 from .series import (
@@ -46,14 +45,6 @@ _LENGTHS = (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
 _MAX_NAMES = 8
 
 
-class StoredSeries(Struct, frozen=True):
-    """Which series of a scope a server has stored."""
-
-    families: Mapping[SeriesFamily, int]  # with the number of their replicas
-    #: What the replicas have in common with series of the exporter: `common_keys`.
-    keys: frozenset[tuple[str, ...]]
-
-
 class StoredPast(Struct, frozen=True):
     """A past that was read, and the server that has more of it."""
 
@@ -64,9 +55,8 @@ class StoredPast(Struct, frozen=True):
 
 async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     """Return the past of a scope. Raises PrometheusError."""
-    series = await _find_series(prometheus, scope)
-    families = series.families
-    grid, block, shortest = await _find_grid(prometheus, scope, families)
+    families, keys = await _find_series(prometheus, scope)
+    grid, block = await _find_grid(prometheus, scope, families)
     parts = [
         (family, part)
         for family, replicas in families.items()
@@ -79,18 +69,12 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     # Of each part, the counters, K, the running requests and the cache.
     queries_of_part = len(COUNTERS) + 3
     prometheus.expect(len(parts) * queries_of_part + len(parts_of_info))
-    configurations = _Configurations(prometheus, scope, grid, series.keys)
+    configurations = _Configurations(prometheus, scope, grid, keys)
     for part in parts_of_info:
         await configurations.add_deployments(info, part)
     for family, part in parts:
         await configurations.add_replicas(family, part)
-    past = Past(
-        grid,
-        block,
-        scope.group,
-        configurations.runs(),
-        shortest_block=shortest,
-    )
+    past = Past(grid, block, scope.group, configurations.runs())
     for family, part in parts:
         past.add(part, await field_values(prometheus, family, part, COUNTERS))
         if family.cache():
@@ -117,8 +101,12 @@ async def field_values(
     return values
 
 
-async def _find_series(prometheus: Prometheus, scope: PastScope) -> StoredSeries:
-    """Return the families that have series, and their replicas."""
+async def _find_series(
+    prometheus: Prometheus, scope: PastScope
+) -> tuple[dict[SeriesFamily, int], frozenset[tuple[str, ...]]]:
+    """Return the families that have series, with the number of their replicas, and
+    what these have in common with series of the exporter: `common_keys`.
+    """
     gauges: dict[str, SeriesFamily] = {}
     for dialect in READ_DIALECTS:
         for prefix in dialect.prefixes:
@@ -139,8 +127,7 @@ async def _find_series(prometheus: Prometheus, scope: PastScope) -> StoredSeries
             families[replace(family, native=native)] = replicas[gauge]
     if not families:
         raise await _nothing_found(prometheus, scope, gauges)
-    keys = frozenset(chain.from_iterable(map(common_keys, series)))
-    return StoredSeries(families, keys)
+    return families, frozenset(chain.from_iterable(map(common_keys, series)))
 
 
 async def _nothing_found(
@@ -168,10 +155,8 @@ async def _nothing_found(
 
 async def _find_grid(
     prometheus: Prometheus, scope: PastScope, families: Iterable[SeriesFamily]
-) -> tuple[TimeGrid, float, float]:
-    """Return the times to read, where there are data, and the seconds of a block, and
-    of the shortest one that may be chosen; 0 where none may.
-    """
+) -> tuple[TimeGrid, BlockLength]:
+    """Return the times to read, where there are data, and how long blocks are."""
     first, last, interval = await _extent(prometheus, scope, families)
     block = scope.block
     for length in _LENGTHS:
@@ -184,11 +169,9 @@ async def _find_grid(
     number = max(1, math.floor((last - start) / step) + 1)
     # Blocks consist of whole steps.
     steps_in_block = max(1, round(block / step))
-    shortest = max(_LENGTHS[-1], least_step)
-    if scope.ranges is not None:
-        shortest = 0.0
+    shortest = 0.0 if scope.ranges else max(_LENGTHS[-1], least_step)
     grid = TimeGrid(float(start), float(step), number)
-    return grid, float(step * steps_in_block), shortest
+    return grid, BlockLength(float(step * steps_in_block), shortest)
 
 
 async def _extent(
@@ -295,10 +278,6 @@ class _Configurations:
 
 def _configuration(k: float, deployment: Configuration | None) -> Configuration:
     deployment = deployment or Configuration(None)
-    depth: int | None = None
-    if 0 <= k <= MAX_POSITIONS:
-        depth = int(k)
-    method = ""
-    if k:
-        method = deployment.method
+    depth = int(k) if 0 <= k <= MAX_POSITIONS else None
+    method = deployment.method if k else ""
     return Configuration(depth, method, deployment.version)

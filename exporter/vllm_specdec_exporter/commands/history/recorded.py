@@ -1,7 +1,5 @@
 """A baseline from a past: what a configuration did in its newest week."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

@@ -74,8 +74,9 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
             yield from wrap(_how_compared(model, change, block), "    ", 6)
         if len(change.bins) > 1:
             yield from map(_bin, change.bins)
-    if not model.comparisons:
-        yield from wrap(f"nothing to compare: {model.problem}", "  ", 4)
+    if model.problem:
+        nothing = "" if model.comparisons else "nothing to compare: "
+        yield from wrap(f"{nothing}{model.problem}", "  ", 4)
     yield ""
 
 

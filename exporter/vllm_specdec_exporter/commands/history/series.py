@@ -2,8 +2,6 @@
 in a Prometheus. Pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -156,9 +154,7 @@ class SeriesFamily(Struct, frozen=True, eq=False):
 
         Increases and loads of the parts of an engine are added up.
         """
-        together = "max"
-        if function in ("increase", "avg_over_time"):
-            together = "sum"
+        together = "sum" if function in ("increase", "avg_over_time") else "max"
         values = [f"{function}({self._samples(name)})"]
         histogram, _, part = name.rpartition("_")
         if self.native and part in ("sum", "count"):

@@ -2,16 +2,11 @@
 `compare --prometheus.url`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-from msgspec import Struct
 
 from ... import __version__
 from ...config.options import ConfigError, gather
@@ -31,18 +26,12 @@ OPTIONS = tuple(
 )
 
 
-class PastSession(Struct, frozen=True):
-    """A history that was read, and what it is of."""
-
-    history: HistoryDocument
-    stored: StoredPast
-
-
 @asynccontextmanager
 async def read_past(
     args: argparse.Namespace, url: str, scope: PastScope
-) -> AsyncIterator[PastSession]:
-    """Read the history at an address; `args` has the flags for the connection.
+) -> AsyncIterator[tuple[HistoryDocument, StoredPast]]:
+    """Read the history at an address, and yield it with what it is of; `args` has the
+    flags for the connection.
 
     Raises:
         PrometheusError: it cannot be read, or has nothing.
@@ -61,11 +50,11 @@ async def read_past(
             version=__version__,
             since_seconds=scope.since,
             until_seconds=scope.until,
-            block_seconds=stored.past.block,
+            block_seconds=stored.past.block.seconds,
             models=models,
             warnings=tuple(prometheus.warnings),
         )
-        yield PastSession(history, stored)
+        yield history, stored
     finally:
         await prometheus.close()
         cli.show_progress("\r\033[K", end="")
@@ -82,16 +71,11 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     return Prometheus(target, upstream)
 
 
-def show(history: HistoryDocument, *, as_json: bool, next_step: str = "") -> int:
+def show(args: argparse.Namespace, history: HistoryDocument, next_step: str) -> int:
     """Print a history and return the exit code; `next_step` is what to do with the
-    written baseline.
+    written baseline, empty without one.
     """
-    if as_json:
-        cli.print_json(history)
-    else:
-        print(render(history, next_step))
-    # A reader that is gone, as in a pipe to `head`, shows here, not at the exit.
-    sys.stdout.flush()
+    cli.show(args, history, lambda: render(history, next_step))
     for model in history.models:
         if any(change.speedup for change in model.comparisons):
             return FINE
@@ -124,9 +108,9 @@ def compare_ranges(args: argparse.Namespace) -> int:
 
 
 async def _read_and_show(args: argparse.Namespace, scope: PastScope) -> int:
-    async with read_past(args, args.prometheus_url, scope) as session:
-        history = session.history
-    return show(history, as_json=args.json)
+    async with read_past(args, args.prometheus_url, scope) as (history, _):
+        pass
+    return show(args, history, "")
 
 
 def _parse_range(text: str, now: float) -> tuple[float, float]:

@@ -7,8 +7,6 @@ of increases are exact and totals are estimates. VictoriaMetrics does not extrap
 which only changes totals.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping

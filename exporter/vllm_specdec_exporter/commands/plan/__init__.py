@@ -135,14 +135,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--gpus N",
         "GPUs that hold the models.",
-        default="1",
-        parse=whole_between(1, _MAX_GPUS),
+        "1",
+        whole_between(1, _MAX_GPUS),
     )
     add(
         "--gpu-memory-utilization RATIO",
         "Share of the memory that vLLM may use, as its option of this name.",
-        default="0.9",
-        parse=number(math.ulp(0.0), 1.0, "a number above 0 and at most 1"),
+        "0.9",
+        number(math.ulp(0.0), 1.0, "a number above 0 and at most 1"),
     )
     add("--method", "", "draft_model", choices=tuple(METHODS))
     add("--json", "Print everything as one JSON object instead.")
@@ -154,8 +154,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--temperature T",
         "Sampling temperature in production; repeat it for the range or for a sample.",
-        default=[],
-        parse=number(0, _MAX_TEMPERATURE),
+        [],
+        number(0, _MAX_TEMPERATURE),
         action="append",
     )
     objective = "What matters most: time per output token, throughput, TTFT."

@@ -4,13 +4,12 @@ Its lines are in `checklist.toml`; this module says which facts are true.
 """
 
 import statistics
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 
 from msgspec import Struct
 
+from ...config.tables import read_table
 from .estimates import Memory
 from .question import Objective, PlannedLoad, Question
 
@@ -46,7 +45,7 @@ class Checklist(Struct, frozen=True):
     leave_off: tuple[Item, ...]
 
 
-_LINES = tomllib.loads(Path(__file__).with_name("checklist.toml").read_text("utf-8"))
+_LINES = read_table(__file__, "checklist.toml")
 
 
 def fill_in(question: Question, memory: Memory) -> Checklist:

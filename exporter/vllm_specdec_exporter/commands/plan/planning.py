@@ -107,7 +107,7 @@ def _listed(points: Mapping[str, list[str]]) -> str:
     )
 
 
-def speculative_config(method: Method, k: int, name: str = "") -> dict[str, object]:
+def speculative_config(method: Method, k: int, name: str) -> dict[str, object]:
     """Return the object for vLLM's ``--speculative-config``; an empty `name` means an
     unknown drafter.
     """

@@ -5,14 +5,13 @@ span what was published, or are marked as guesses. A measurement on the traffic 
 served replaces them.
 """
 
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
 
+from ...config.tables import read_table
 from ...economics.hardware import Machine
 from ...economics.model import Model
 from ...economics.profiles import for_method
@@ -53,9 +52,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 METHODS: Mapping[str, Method] = {
     # The head of a table is the name, so that no file has it twice.
     name: msgspec.convert({"name": name, **row}, Method)
-    for name, row in tomllib.loads(
-        Path(__file__).with_name("methods.toml").read_text("utf-8")
-    ).items()
+    for name, row in read_table(__file__, "methods.toml").items()
 }
 
 

@@ -3,16 +3,14 @@
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from ... import __version__
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, add_flags
 from ...config.values import number
 from ...economics.profiles import deployed
 from ...judgement.findings import hint
@@ -38,7 +36,7 @@ from ...publish.terminal import printable, wrap
 from ...settings import configuration
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from ...settings.request_options import build_requests
-from ..arguments import add_flag, add_output_flags, wants_color
+from ..arguments import add_flag, add_output_flags, option_values, wants_color
 from ..exit_codes import FINE, PROBLEM, UNKNOWN, USAGE
 from .recorded import EntryReader
 
@@ -146,17 +144,14 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
 
 def _settings(args: argparse.Namespace) -> tuple[Settings, RequestSettings]:
     """Return thresholds and the cost of steps, and how requests are grouped."""
-    # Options of `serve` that do not exist here have no value, or their defaults.
-    values: dict[str, Any] = {option.name: None for option in ALL_OPTIONS}
-    grouping = [option for option in ALL_OPTIONS if option.name.startswith("requests.")]
-    values |= gather(grouping, flags={}, environment={}, document=None)[0]
-    values |= gather(OPTIONS, vars(args), os.environ, None)[0]
+    values = option_values(OPTIONS, vars(args))
+    values["requests.window"] = math.inf
     # Pushed observations contain their tenant, so no --requests.tenant-header is
     # needed.
     values["push.bearer-token-file"] = STDIN
     window = Window(1.0)
     settings = configuration.build_settings(values, (window,), judged=window, slack=0.0)
-    return settings, replace(build_requests(values), window_seconds=math.inf)
+    return settings, build_requests(values)
 
 
 def _read(

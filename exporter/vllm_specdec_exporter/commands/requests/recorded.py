@@ -179,8 +179,8 @@ class EntryReader:
     def _observation(
         self, response: _Message, exchange: Exchange | None = None
     ) -> Observation:
-        """Return the observation of a response; nothing is known of its request without
-        an exchange.
+        """Return the observation of a response; without an exchange, it has no data of
+        its request.
         """
         body = bytes(response.body)
         fields = _fields_of(body)

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,20 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Exit codes: {FINE} stopped by SIGINT or SIGTERM; {PROBLEM} cannot listen; "
         f"{USAGE} bad usage."
     )
-    add_flag(
-        parser,
+    add = partial(add_flag, parser)
+    add(
         "--web.listen-address HOST:PORT",
         "Address to serve /metrics on.",
-        default="127.0.0.1:8000",
-        parse=parse_listen_address,
+        "127.0.0.1:8000",
+        parse_listen_address,
     )
-    add_flag(
-        parser,
-        "--dialect",
-        "Front end of vLLM that writes.",
-        default="vllm",
-        choices=tuple(DIALECTS),
-    )
+    add("--dialect", "Front end of vLLM that writes.", "vllm", choices=tuple(DIALECTS))
     group = parser.add_mutually_exclusive_group()
     add_flag(
         group,
@@ -67,35 +62,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "YAML file with a scenario of your own.",
         parse=Path,
     )
-    add_flag(
-        parser,
+    add(
         "--engines N",
         "Engines of the server.",
-        default=f"{_DEFAULTS.engines}",
-        parse=whole_between(1, MAX_ENGINES),
+        f"{_DEFAULTS.engines}",
+        whole_between(1, MAX_ENGINES),
     )
-    add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
-    add_flag(
-        parser,
+    add("--model NAME", "Served model.", _DEFAULTS.model)
+    add(
         "--num-speculative-tokens K",
         "Draft tokens per step; 0: no speculation.",
-        default=f"{_DEFAULTS.num_speculative_tokens}",
-        parse=whole_between(0, MAX_K),
+        f"{_DEFAULTS.num_speculative_tokens}",
+        whole_between(0, MAX_K),
     )
-    add_flag(
-        parser,
+    add(
         "--seed SEED",
         "Seed of the random numbers: with the same flags, two runs have the same "
         "counters at the same simulated time, however fast the machine is.",
         type=int,
     )
-    add_flag(
-        parser,
-        "--speed X",
-        "Simulated seconds per second.",
-        default="1",
-        parse=number(0.001),
-    )
+    add("--speed X", "Simulated seconds per second.", "1", number(0.001))
 
 
 def run(args: argparse.Namespace) -> int:

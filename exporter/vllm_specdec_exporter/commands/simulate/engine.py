@@ -253,8 +253,12 @@ class Engine:
         traffic = conditions.traffic
         context = traffic.prompt_tokens + traffic.output_tokens / 2
         running = len(self._scheduler.running)
+        of_prompt_token = self.config.prefill_token_seconds
+        # A drafter reads prompts as well, also where a step drafts nothing.
+        if self.num_speculative_tokens:
+            of_prompt_token += self.config.draft_prefill_token_seconds
         decoding = self._decoding_seconds(running, drafted, context)
-        return decoding + self.config.prefill_token_seconds * prefill_tokens
+        return decoding + of_prompt_token * prefill_tokens
 
     def _prefill(
         self, admitted: list[SimulatedRequest], conditions: Conditions

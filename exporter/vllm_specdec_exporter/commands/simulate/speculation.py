@@ -210,8 +210,9 @@ class EngineConfig(Struct, frozen=True):
     block_size: int = 16
     #: Maximum sequence length in tokens; bucket bounds depend on it.
     max_model_len: int = 8192
-    #: Of a prompt token that is not cached.
+    #: Of a prompt token that is not cached, and what the drafter adds to that.
     prefill_token_seconds: float = _PHYSICAL.prompt_token_seconds()
+    draft_prefill_token_seconds: float = _PHYSICAL.draft_prompt_token_seconds()
 
     def decoding_seconds(self, running: int, drafted: float, context: float) -> float:
         """Return the time of a step without prompts.

@@ -7,13 +7,15 @@ import asyncio
 import math
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import fields
 
 from ...config.options import ConfigError, add_flags
-from ...config.values import duration, format_duration, number
+from ...config.values import Target, duration, format_duration, number
 from ...publish import plots
 from ...settings import configuration as config
 from .. import arguments as cli
@@ -25,7 +27,7 @@ from .client import Endpoint, Unreachable, without_api
 from .grid import SweepPlan, load_prompts
 from .runner import OtherTraffic, run_sweep
 
-METRICS_TIMEOUT = 10.0  # seconds, unless it is given
+_METRICS_TIMEOUT = 10.0  # seconds, unless it is given
 #: The defaults of the flags.
 _PLAN = SweepPlan(prompts=())
 _PAGE = "report.html"
@@ -54,15 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--temperature LIST",
         "Sampling temperatures.",
-        default="0,0.4,0.8,1.0",
-        parse=cli.values_of(temperature),
+        "0,0.4,0.8,1.0",
+        cli.values_of(temperature),
         dest="temperatures",
     )
     add(
         "--requests N",
         "Requests per cell.",
-        default=f"{_PLAN.requests}",
-        parse=cli.whole_between(1, 100_000),
+        f"{_PLAN.requests}",
+        cli.whole_between(1, 100_000),
     )
     nucleus = number(math.ulp(0.0), 1.0, "a number above 0, at most 1")
     add("--top-p P", "Default: the server's.", parse=nucleus)
@@ -71,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--request-timeout DURATION",
         "Time that one answer may take.",
-        default=format_duration(_PLAN.request_timeout),
-        parse=duration(0.1),
+        format_duration(_PLAN.request_timeout),
+        duration(0.1),
     )
 
     add = partial(cli.add_flag, parser.add_argument_group("results"))
@@ -101,9 +103,21 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
     invalid.
     """
     values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "sweep measures")
-    values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
-    timeout = values["poll.timeout"] or METRICS_TIMEOUT
-    return Endpoint(config.build_upstream(values, timeout), args.api_key_file or "")
+    (target,) = values["vllm.url"]
+    return endpoint_of(target, values, args.api_key_file or "")
+
+
+def endpoint_of(
+    target: Target, values: Mapping[str, Any], api_key_file: str
+) -> Endpoint:
+    """Return the server at an address, by the values of the options for connections;
+    ConfigError if one is invalid.
+    """
+    upstream = config.build_upstream(
+        {**values, "vllm.url": (without_api(target),)},
+        values["poll.timeout"] or _METRICS_TIMEOUT,
+    )
+    return Endpoint(upstream, api_key_file)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -129,11 +143,7 @@ def run(args: argparse.Namespace) -> int:
         page = report.render_page(record).encode("utf-8", "replace")
         cli.write_file("--out", directory / _PAGE, page)
         files += f", {_PAGE}"
-    if args.json:
-        cli.print_json(report.document(record))
-    else:
-        print(report.render(record))
-    sys.stdout.flush()
+    cli.show(args, report.document(record), lambda: report.render(record))
     if outcome.stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
         print(f"stopped: {outcome.stopped}; {kept}", file=sys.stderr)

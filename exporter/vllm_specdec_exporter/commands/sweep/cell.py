@@ -70,7 +70,7 @@ def cell_result(
     seconds: float,
     rested: bool,
     max_tokens: int,
-    started: float = 0.0,
+    started: float,
 ) -> CellResult:
     """Return the result of a cell that began at the Unix time `started`. Pure.
 

@@ -157,18 +157,12 @@ def _conclude(cells: Sequence[CellResult]) -> str:
     first = measured[0]
     last = measured[-1]
     # Half-widths of independent estimates add in quadrature.
-    chance = math.hypot(_half_width(first), _half_width(last))
+    chance = math.hypot(first.half or 0.0, last.half or 0.0)
     if abs(first.value - last.value) <= chance:
         both = f"{texts[0]} and {texts[-1]}"
         return f"acceptance does not differ beyond chance: it is {both}"
     verb = "falls" if last.value < first.value else "rises"
     return f"acceptance {verb} from {texts[0]} to {texts[-1]}"
-
-
-def _half_width(interval: Interval) -> float:
-    if interval.low is None or interval.high is None:
-        return 0.0
-    return (interval.high - interval.low) / 2
 
 
 def trouble(record: SweepRecord) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 line for each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence
@@ -166,9 +164,7 @@ class _Sweep(Struct, frozen=True):
     async def _measure(self, cell: Cell) -> CellResult:
         plan = self.plan
         started = time.time()
-        limit = timing.MAX_REST
-        if plan.allow_other_traffic:
-            limit = timing.MAX_BUSY_REST
+        limit = timing.MAX_BUSY_REST if plan.allow_other_traffic else timing.MAX_REST
         try:
             first, traffic = await timing.rest(
                 self.metrics, quiet=timing.QUIET, limit=limit

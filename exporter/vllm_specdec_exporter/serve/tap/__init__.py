@@ -44,10 +44,4 @@ async def end_tap(tap: Tap | None, hurry: asyncio.Event) -> None:
             connections=connections,
             at_most=f"{tap.config.drain_seconds:g}s",
         )
-    stopping = asyncio.create_task(tap.stop(), name="tap ends")
-    hurried = asyncio.create_task(hurry.wait(), name="hurry")
-    await asyncio.wait((stopping, hurried), return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    if not stopping.done():
-        tap.cut()
-    await stopping
+    await tap.stop(hurry.is_set)

@@ -83,7 +83,6 @@ class ObservationContext(Struct):
         default_factory=lambda: Counter(dict.fromkeys(UNOBSERVED, 0))
     )
     held: int = 0  # buffered bytes
-    at_once: int = MAX_HEAD  # bytes that a connection reads at a time
     #: Where the defects in the log occurred.
     logged: set[str] = set()
 

@@ -31,9 +31,13 @@ _READERS = 16
 class ReadingTurns:
     """Lets the ends of a tap read in turn, so that probes and scrapes are served
     between the chunks of many streams.
+
+    Attributes:
+        at_once: bytes that an end reads at a time.
     """
 
     def __init__(self) -> None:
+        self.at_once = len(_READ)
         self._readers = 0  # in this iteration
         self._resting = deque[RelayEnd]()
 
@@ -60,12 +64,11 @@ class ReadingTurns:
 class RelayEnd(asyncio.BufferedProtocol):
     """Base class of both ends.
 
-    It reads as much at a time as the context says, and nothing while the other end
+    It reads as much at a time as its turns say, and nothing while the other end
     cannot send it on: a connection holds no more of it.
     """
 
-    def __init__(self, context: ObservationContext, turns: ReadingTurns) -> None:
-        self._context = context
+    def __init__(self, turns: ReadingTurns) -> None:
         self._turns = turns
         self.rests = False
         self.transport: asyncio.Transport | None = None
@@ -81,7 +84,7 @@ class RelayEnd(asyncio.BufferedProtocol):
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return a part of `_READ`."""
-        return _READ[: self._context.at_once]
+        return _READ[: self._turns.at_once]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what was received."""
@@ -206,7 +209,7 @@ class ClientSide(RelayEnd):
         count_error: Callable[[UpstreamError], None],
         closed: Callable[[ClientSide], None],
     ) -> None:
-        super().__init__(context, turns)
+        super().__init__(turns)
         self._connect = connect
         self._count_error = count_error
         self._closed = closed
@@ -267,7 +270,7 @@ class ClientSide(RelayEnd):
         call_safely(self.observer, self.observer.from_server, data)
 
     async def _open(self) -> None:
-        server = ServerSide(self, self._context, self._turns)
+        server = ServerSide(self, self._turns)
         try:
             await self._connect(server)
             self._connecting = None
@@ -359,10 +362,8 @@ class ClientSide(RelayEnd):
 class ServerSide(RelayEnd):
     """The end towards the server."""
 
-    def __init__(
-        self, client: ClientSide, context: ObservationContext, turns: ReadingTurns
-    ) -> None:
-        super().__init__(context, turns)
+    def __init__(self, client: ClientSide, turns: ReadingTurns) -> None:
+        super().__init__(turns)
         self._client = client
         self._has_responded = False
         self.peer = client

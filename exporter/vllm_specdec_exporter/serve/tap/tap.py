@@ -72,7 +72,6 @@ class Tap:
         self._connections_total = 0
         self._errors: Counter[str] = Counter(dict.fromkeys(ERRORS, 0))
         self._last_error = ""
-        self._cut = False
         self._listener: Listener | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -112,13 +111,13 @@ class Tap:
         most = MAX_CLIENTS_TO_TLS if self._tls else MAX_CLIENTS
         return len(self._clients) >= min(most, (limit - reserved) // 2)
 
-    async def drain(self) -> None:
+    async def _drain(self, is_cut: Callable[[], bool]) -> None:
         """Close all connections: idle ones at once, others after their request or after
-        `drain_seconds`.
+        `drain_seconds`; now, as soon as `is_cut` says so.
         """
         deadline = time.monotonic() + self.config.drain_seconds
         while self._clients:
-            is_late = self._cut or time.monotonic() >= deadline
+            is_late = is_cut() or time.monotonic() >= deadline
             for client in tuple(self._clients):
                 if client.idle or client.gone:
                     client.end(None)
@@ -135,10 +134,6 @@ class Tap:
             await asyncio.sleep(_POLL_SECONDS / 2)
         for client in tuple(self._clients):
             client.end(ConnectionAbortedError())
-
-    def cut(self) -> None:
-        """Close connections without waiting for requests in progress."""
-        self._cut = True
 
     def accept(self, accepted: socket.socket, _peer: str) -> None:
         """Relay a connection that was just accepted."""
@@ -164,7 +159,7 @@ class Tap:
     def _share(self) -> None:
         """Share what there is among the connections."""
         share = _AT_ONCE // max(1, len(self._clients))
-        self._context.at_once = max(_LEAST_AT_ONCE, share)
+        self._turns.at_once = max(_LEAST_AT_ONCE, share)
         if self._listener is None:
             return
         if self.is_full():
@@ -230,16 +225,8 @@ class Tap:
 
     async def open(self) -> None:
         """Listen, or raise OSError."""
-        host, port = self.config.listen
-        try:
-            listener = await Listener.open(host, port)
-        except UnicodeError as error:
-            raise OSError("not a host name") from error
-        try:
-            listener.serve(self.accept, _BACKLOG)
-        except OSError:
-            listener.close()
-            raise
+        listener = await Listener.open(*self.config.listen)
+        listener.serve(self.accept, _BACKLOG)
         self._listener = listener
         logs.log(
             logging.INFO,
@@ -271,15 +258,15 @@ class Tap:
             else:
                 return
 
-    async def stop(self) -> None:
-        """Close the listener, and let requests in progress finish."""
+    async def stop(self, is_cut: Callable[[], bool] = lambda: False) -> None:
+        """Close the listener, and let requests in progress finish until `is_cut`."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        await self.drain()
+        await self._drain(is_cut)
 
 
 def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
