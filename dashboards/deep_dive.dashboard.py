@@ -4,6 +4,7 @@ from grafana_panels import (
     acceptance,
     annotations,
     choice_of_k,
+    glossary,
     latency,
     links,
     variables,
@@ -27,6 +28,7 @@ model = models_table(
     "As on the Overview. Modelled: nothing of this server is timed.",
     "no model, or no rules",
     states=recorded(verdict.STATE),
+    why_width=230,
     rows=4,
 )
 
@@ -120,7 +122,10 @@ dashboard = Dashboard(
     ),
     page="tuning.md",
     sections=[
-        ("", [model, engines, *latency.why, acceptance.by_pod]),
+        (
+            "",
+            [glossary.of_models(), model, engines, *latency.why, acceptance.by_pod],
+        ),
         ("Which K?", choice_of_k.which_k),
         ("Where in a draft are tokens lost?", acceptance.by_position),
         ("Has acceptance changed?", acceptance.changes),

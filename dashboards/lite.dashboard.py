@@ -2,7 +2,7 @@
 the verdict, where they are.
 """
 
-from grafana_panels import annotations, variables, verdict
+from grafana_panels import annotations, glossary, variables, verdict
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import COUNT, LENGTH, RATIO, positions
 from grafana_panels.latency import latency
@@ -10,6 +10,7 @@ from grafana_panels.models import models_table
 from grafana_panels.palette import BLUE, GREY, ORANGE, POSITIONS, SKY
 from grafana_panels.panel import Panel, lines, over_time
 from grafana_panels.promql import MODEL, MODEL_LEGEND, total
+from grafana_panels.promql import growth as growth_of
 from grafana_panels.variables import LABELS, MODELS, selector
 from grafana_panels.vllm import SPECULATES, growth, summed_rate
 
@@ -23,12 +24,33 @@ _SHARE_BY_POSITION = (
     f"{growth(_BY_POSITION, 'position')} / on () group_left () ({growth(_DRAFTS)} > 0)"
 )
 
+#: Of a model that both serve, there are two lines.
+_SGLANG_LEGEND = f"{MODEL_LEGEND} (SGLang)"
+
+
+def _sglang(name: str) -> str:
+    return growth_of(f"«sglang»{name}_total", by=MODEL)
+
+
+#: SGLang counts no drafts: each verification gives its accepted tokens and one more,
+#: and the token that a request's prompt gives is of none.
+_LENGTH_OF_SGLANG = (
+    f"({_sglang('generation_tokens')} - {_sglang('num_requests')}) "
+    f"/ ({_sglang('spec_verify_calls')} > 0)"
+)
+#: K, where drafts are no trees: of those the drafted tokens are unknown.
+_K_OF_SGLANG = (
+    f"max by ({MODEL}) («sglang»spec_num_steps{{{MODELS}}} "
+    f"== «sglang»spec_num_draft_tokens{{{MODELS}}} - 1)"
+)
+
 model = models_table(
     "Verdict, and what to do",
     "Needs the exporter. Whether speculation pays follows from no panel below alone.",
     "no exporter: the panels below need none",
     states=verdict.of_models(),
-    rows=6,
+    why_width=230,
+    rows=7,
 )
 
 drafts: list[Panel] = [
@@ -40,7 +62,11 @@ drafts: list[Panel] = [
             over_time(
                 f"{growth(_ACCEPTED, MODEL)} / ({growth(_DRAFTED, MODEL)} > 0)",
                 MODEL_LEGEND,
-            )
+            ),
+            over_time(
+                f"clamp(({_LENGTH_OF_SGLANG} - 1) / {_K_OF_SGLANG}, 0, 1)",
+                _SGLANG_LEGEND,
+            ),
         ],
         **RATIO,
         no_value=UNDRAFTED,
@@ -54,7 +80,8 @@ drafts: list[Panel] = [
             over_time(
                 f"1 + {growth(_ACCEPTED, MODEL)} / ({growth(_DRAFTS, MODEL)} > 0)",
                 MODEL_LEGEND,
-            )
+            ),
+            over_time(f"clamp_min({_LENGTH_OF_SGLANG}, 1)", _SGLANG_LEGEND),
         ],
         **LENGTH,
         no_value=UNDRAFTED,
@@ -62,7 +89,7 @@ drafts: list[Panel] = [
     ),
     lines(
         "Acceptance by position",
-        "Share of drafts, of all models chosen. Late lines near 0: lower K.",
+        "Of drafts of all models of vLLM together. Late lines near 0: lower K.",
         {},
         others=[
             over_time(
@@ -73,14 +100,14 @@ drafts: list[Panel] = [
         ],
         **RATIO,
         overrides=positions(POSITIONS, GREY),
-        no_value=UNDRAFTED,
+        no_value="vLLM is not scraped, or drafts nothing; SGLang counts none",
         width=8,
     ),
 ]
 
 throughput: list[Panel] = [
     lines(
-        "Tokens per second",
+        "Tokens per second of vLLM",
         "All output, its part from drafts, and drafted tokens that were rejected.",
         {
             "output": (summed_rate("generation_tokens_total"), BLUE),
@@ -96,7 +123,7 @@ throughput: list[Panel] = [
         no_value=UNDRAFTED,
     ),
     lines(
-        "Requests running and waiting",
+        "Requests running and waiting, of vLLM",
         "A growing queue: add replicas, or draft less to free GPU time.",
         {
             name: (total(f"«vllm»num_requests_{name}{{{MODELS}}}"), color)
@@ -128,7 +155,7 @@ dashboard = Dashboard(
         "What do vLLM's own series say of speculation, without exporter and rules?"
     ),
     page="dashboards.md",
-    sections=[("", [model, *drafts, *throughput, *latency])],
+    sections=[("", [glossary.of_models(), model, *drafts, *throughput, *latency])],
     variables=[
         variables.datasource(),
         *_of_servers(),

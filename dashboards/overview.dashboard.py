@@ -3,7 +3,7 @@
 One screen.
 """
 
-from grafana_panels import annotations, monitoring, variables, verdict
+from grafana_panels import annotations, glossary, monitoring, variables, verdict
 from grafana_panels.acceptance import length_and_break_even
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
@@ -19,8 +19,9 @@ from grafana_panels.field import (
     threshold_lines,
     word_mapping,
 )
-from grafana_panels.models import FAST, models_table
-from grafana_panels.palette import AMBER, BLUE, GREY, PALE_SKY, VERMILION
+from grafana_panels.latency import UNKNOWN, unknown
+from grafana_panels.models import FAST, models_table, won
+from grafana_panels.palette import AMBER, BLUE, COAL, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
 from grafana_panels.promql import (
     EXPORTERS,
@@ -35,19 +36,23 @@ from grafana_panels.promql import (
     recorded,
     renamed,
     threshold,
-    total,
 )
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
-from grafana_panels.variables import LABELS, MODELS, TARGETS
+from grafana_panels.variables import LABELS, TARGETS
 from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
-from vllm_specdec_exporter.economics.cost import Basis
 
 NOW = Flow(MODEL, now=True)
 RATES = Flow(MODEL)
-ALERT = f"severity, alertname, {CLUSTER}, namespace, model_name, instance, engine"
-#: Severities in their order: by their names, info would come before warning.
-SEVERITIES = {1: (CRITICAL, VERMILION), 2: (WARNING, AMBER), 3: (INFO, PALE_SKY)}
+ALERT = f"severity,alertname,{CLUSTER},namespace,model_name,instance,engine"
+#: Severities in their order: by their names, info would come before warning. Where
+#: nothing can fire, that stands in place of alerts.
+SEVERITIES = {
+    0: ("BLIND", COAL),
+    1: (CRITICAL, VERMILION),
+    2: (WARNING, AMBER),
+    3: (INFO, PALE_SKY),
+}
 #: Down is one tile, and without a verdict is one: with one for each state the letters
 #: would be too small to be read.
 SUMS = {
@@ -55,7 +60,6 @@ SUMS = {
     **{code: verdict.VERDICTS[code] for code in range(2, 9)},
     9: ("NO VERDICT", GREY),
 }
-_K_WORDS = word_mapping({verdict.MIXED: ("mixed", GREY)})
 
 
 def missing(text: str, condition: str, label: str = "") -> str:
@@ -66,6 +70,12 @@ def missing(text: str, condition: str, label: str = "") -> str:
     return f"group by (sentence) ({named})"
 
 
+#: Firing alerts on data that is missing or wrong, and on errors of ours; but for those
+#: on what is down, which has a sentence of its own.
+OF_DATA = (
+    f'{FIRING[:-1]},subject=~"monitoring|errors",'
+    'alertname!~".+(ExporterDown|MonitoringLost|UpstreamUnreachable)"}'
+)
 #: What a person should do before anything else, each in one sentence.
 MISSING = (
     missing(
@@ -76,6 +86,7 @@ MISSING = (
     missing(
         "vLLM of $1 is down: see its log.", f"{metric('up', TARGETS)} == 0", "instance"
     ),
+    missing("$1 fires: see its runbook below.", OF_DATA, "alertname"),
     missing(
         "No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"
     ),
@@ -91,6 +102,10 @@ MISSING = (
         f"{metric('payoff', verdict='unknown')} == 1",
     ),
     missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
+    missing(
+        "Exporters of several versions: finish the rollout.",
+        f"count(count by (exporter_version) ({metric('build_info', TARGETS)})) > 1",
+    ),
 )
 SEE = "see What is missing"
 _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
@@ -99,9 +114,16 @@ _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
 _LEFT = f"{recorded('worth_it_error_budget:remaining30d')}[1d]"
 _LOSING = recorded("loss:ratio", window="6h")
 _OBJECTIVE = threshold("worth_it_objective_ratio")
-BUDGET = (
-    f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)\n"
-    f"or on ({MODEL}) 0 * ({_LOSING} > on ({MODEL}) 1 - {_OBJECTIVE})"
+_HOUR_AGO = f"last_over_time({_LEFT} offset 1h)"
+_OVERSPENT = f"({_LOSING} > on ({MODEL}) 1 - {_OBJECTIVE})"
+BUDGET = f"last_over_time({_LEFT}) and {_HOUR_AGO}\nor on ({MODEL}) 0 * {_OVERSPENT}"
+#: How many seconds of the two hours are left that a budget takes from the first drafts
+#: that rules judged: it is of whole hours, and counts once it is an hour old.
+_JUDGES = recorded("judged_drafts:rate5m")
+_JUDGED = f"timestamp({_JUDGES})[3h:1m]"
+_BUDGET_IN = (
+    f"(7200 - time() + min(min_over_time({_JUDGED})) > 0) and on () {_JUDGES}\n"
+    f"unless on () ({_HOUR_AGO} or {_OVERSPENT})"
 )
 
 
@@ -110,29 +132,25 @@ def outcome(word: str, hours: str) -> str:
     return f'label_replace({hours}, "outcome", "{word}", "", "")'
 
 
-def won(by: str = "", bound: str = "") -> str:
-    """Return the hours of engines that speculation has saved in a day, or an end of the
-    interval of that.
-
-    An engine without requests saves none.
-    """
-    select = f'{MODELS},bound="{bound}"'
-    return total(
-        f"sum_over_time(model:vllm_specdec_saved_engines:sum{{{select}}}[1d:5m]) / 12",
-        by,
-    )
-
-
 _WON = won()
+#: The currency is that of the price, which somebody sets.
+_MONEY = ", in your currency"
+
+
+def _or_lost(if_won: str, if_lost: str) -> str:
+    """Return hours won, or hours lost as a positive number, with their word."""
+    return f"{outcome('won', if_won)}\nor {outcome('lost', f'-({if_lost})')}"
+
+
+def _of_day(factor: str = "") -> str:
+    """Return the hours of the day, times a factor."""
+    return _or_lost(f"{_WON}{factor} >= 0", f"{_WON}{factor} < 0")
 
 
 def _end(if_won: str, if_lost: str) -> str:
-    """Return an end of the interval in the direction that the tile says: of hours won,
-    or of hours lost, both as a positive number.
-    """
-    return (
-        f"({won(bound=if_won)} and ({_WON}) >= 0)\nor "
-        f"-({won(bound=if_lost)} and ({_WON}) < 0)"
+    """Return an end of the interval in the direction that the tile says."""
+    return _or_lost(
+        f"{won(bound=if_won)} and {_WON} >= 0", f"{won(bound=if_lost)} and {_WON} < 0"
     )
 
 
@@ -140,7 +158,7 @@ first_line: list[Panel] = [
     Stat(
         title="Monitoring",
         description=(
-            "Whether exporters answer, how old data is, and models by what judges them."
+            "Whether exporters answer, how old data is, and whether rules are loaded."
         ),
         targets=[
             now(
@@ -149,12 +167,9 @@ first_line: list[Panel] = [
                 "or on () vector(0)",
                 "monitoring",
             ),
+            now(f"count({EXPORTERS} == 0) or 0 * count({EXPORTERS})", "exporters down"),
             now(OLDEST, "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
-            now(
-                f"count by (basis) ({recorded(verdict.INTERVAL, bound='low')})",
-                "{{basis}}",
-            ),
         ],
         text="value_and_name",
         unit="s",
@@ -177,10 +192,7 @@ first_line: list[Panel] = [
                     {1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)}
                 ),
             ),
-            *(
-                named(basis, displayName=f"models: {basis}", unit="short")
-                for basis in Basis
-            ),
+            named("exporters down", unit="short"),
         ],
         no_value="no exporter",
         width=24,
@@ -215,7 +227,7 @@ first_line: list[Panel] = [
         ],
         no_value="NO MODEL",
         width=14,
-        rows=5,
+        rows=6,
     ),
     joined_table(
         "What is missing",
@@ -232,36 +244,29 @@ first_line: list[Panel] = [
         no_value="nothing",
         header=False,
         width=10,
-        rows=5,
+        rows=6,
     ),
 ]
 
 worth: list[Panel] = [
     Stat(
-        title="Time won or lost, 24 h",
+        title="Engine-hours won or lost, 24 h",
         description=(
             "Of engines with requests. An engine is one scheduler with all its GPUs."
         ),
         targets=[
             now(
-                f"{outcome('won', f'{_WON} >= 0')}\nor "
-                f"{outcome('lost', f'-({_WON}) > 0')}\n"
+                f"{_of_day()}\n"
                 f"or {outcome('nothing yet', f'{_NOTHING_WON} unless on () {_WON}')}",
                 "{{outcome}}",
             ),
-            now(_end("low", "high"), "at least"),
-            now(_end("high", "low"), "at most"),
-            now(f"abs({_WON}) * $price", "worth"),
+            now(_end("low", "high"), "{{outcome}}, at least"),
+            now(_end("high", "low"), "{{outcome}}, at most"),
+            now(_of_day(" * $price"), f"{{{{outcome}}}}{_MONEY}"),
         ],
         text="value_and_name",
         **HOURS,
-        overrides=[
-            named(
-                "worth",
-                unit="short",
-                displayName="in money, at $price an engine-hour",
-            )
-        ],
+        overrides=[matching(f"{_MONEY}$", unit="short")],
         no_value="needs the exporter",
         width=16,
         rows=4,
@@ -271,9 +276,14 @@ worth: list[Panel] = [
         description=(
             "Of the worst model: drafts that may still be made while speculation loses."
         ),
-        targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
+        targets=[
+            now(f"clamp_min(min({BUDGET}), 0)", "left, of the worst model"),
+            now(_BUDGET_IN, "known after, at most"),
+        ],
         **RATIO,
-        no_value="needs two hours of rules",
+        overrides=[named("known after, at most", unit="s", decimals=0)],
+        text="value_and_name",
+        no_value="no judged drafts, or no rules",
         width=8,
         rows=4,
     ),
@@ -282,21 +292,39 @@ worth: list[Panel] = [
 
 models = models_table(
     "Models",
-    "Worst first. est.: estimated; modelled: nothing timed; BYPASSED: no drafts.",
+    "Worst first. est.: estimated; BYPASSED: no drafts; engine-hours: of 24 hours.",
     f"no model: {SEE}",
     Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=90),
-    Column(
-        "K",
-        verdict.k_of("num_speculative_tokens", MODEL),
-        unit="short",
-        decimals=0,
-        width=52,
-        mappings=_K_WORDS,
-    ),
-    Column("Won, 24 h", won(MODEL), **HOURS, width=84),
     states=verdict.of_models(),
     rows=9,
 )
+
+_FIRES = f"max by ({ALERT}) ({FIRING})"
+#: Milliseconds, as Grafana reads times.
+BEGAN = (
+    f"1000 * max_over_time(timestamp({_FIRES} unless {_FIRES[:-1]} offset 1m))[1d:1m]) "
+    f"and {_FIRES}"
+)
+FIRED = f"60 * count_over_time({_FIRES}[1d:1m]) and {_FIRES}"
+#: Why nothing can fire, so that no silence is taken for good news.
+BLIND = "\nor ".join(
+    f'label_replace(label_replace({condition}, "severity", "0", "", ""), "alertname", '
+    f'"{sentence}", "", "")'
+    for condition, sentence in (
+        (f"vector(1) unless on () {WATCHDOG}", "no rules: no alert can fire"),
+        (
+            f"vector(1) and on () {WATCHDOG} unless on () group({EXPORTERS})",
+            "no exporter: no alert on a verdict can fire",
+        ),
+    )
+)
+
+
+def _by_rank(alerts: str) -> str:
+    """Return alerts with the code of their severity in its place."""
+    codes = {word: str(code) for code, (word, _) in SEVERITIES.items() if code}
+    return renamed(alerts, "severity", codes)
+
 
 history: list[Panel] = [
     StateTimeline(
@@ -312,7 +340,7 @@ history: list[Panel] = [
     joined_table(
         "Firing alerts",
         (
-            "Critical first, with the time that it fired today. Click one for its "
+            "Critical first. Began: the time of its dashed mark. Click one for its "
             "runbook."
         ),
         {
@@ -323,22 +351,12 @@ history: list[Panel] = [
             "engine": "Engine",
         },
         [
-            Column(
-                "Fired, 24 h",
-                renamed(
-                    (
-                        f"60 * count_over_time(max by ({ALERT}) ({FIRING})[1d:1m]) "
-                        f"and max by ({ALERT}) ({FIRING})"
-                    ),
-                    "severity",
-                    {word: str(code) for code, (word, _) in SEVERITIES.items()},
-                ),
-                "s",
-                1,
-                width=85,
-            )
+            Column("Began", _by_rank(BEGAN), "time:HH:mm", width=75),
+            Column("Fired, 24 h", _by_rank(FIRED), "s", 1, width=95),
+            Column("Blind", BLIND),
         ],
         overrides=[
+            named("Blind", custom__hidden=True),
             named("Severity", custom__width=80, **filled(word_mapping(SEVERITIES))),
             named(
                 "Alert",
@@ -346,16 +364,17 @@ history: list[Panel] = [
                 links=[{"title": "Runbook", "url": RUNBOOK_LINK, "targetBlank": True}],
             ),
         ],
-        no_value="no alert fires; without exporter and rules none can",
+        no_value="no alert fires",
         sort=("Severity", False),
         rows=6,
     ),
     lines(
         "Speedup",
-        "Of all output, over that without speculation. Harmful: lower K, or disable.",
+        "Of all output, over that without speculation. Unknown: its interval is drawn.",
         {},
         others=[
             over_time(FAST, MODEL_LEGEND),
+            *unknown(MODEL_LEGEND),
             over_time(
                 agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"
             ),
@@ -367,6 +386,7 @@ history: list[Panel] = [
         overrides=[
             threshold_lines(GREY, "beneficial", dash=DOTTED),
             threshold_lines(VERMILION, "harmful"),
+            UNKNOWN,
         ],
         no_value=f"no exporter, or no drafts: {SEE}",
         listed=True,
@@ -387,8 +407,8 @@ dashboard = Dashboard(
     ),
     page="payoff.md",
     sections=[
-        ("", [*first_line, models, *worth, *history]),
-        ("Monitoring: polls and scrapes", [*monitoring.top, *monitoring.polls]),
+        ("", [glossary.of_money(), *first_line, models, *worth, *history]),
+        ("Monitoring: polls and scrapes", monitoring.polls),
         ("Monitoring: exporters and servers", monitoring.tables),
     ],
     folded=("Monitoring: polls and scrapes", "Monitoring: exporters and servers"),

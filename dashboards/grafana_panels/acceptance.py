@@ -1,6 +1,5 @@
 """Panels of acceptance: where in a draft tokens are lost, and what has changed."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from .field import (
@@ -10,7 +9,6 @@ from .field import (
     LIMIT,
     NOTHING,
     RATIO,
-    Json,
     band,
     fixed,
     matching,
@@ -35,6 +33,7 @@ from .promql import (
     threshold,
     total,
 )
+from .variables import TARGETS
 
 #: Half the least width of the band of the day before, as a share: 1 % on a calm day is
 #: not unusual.
@@ -62,6 +61,23 @@ def in_order(shares: str) -> str:
     Prometheus sorts by labels, as texts.
     """
     return f'label_replace({shares}, "digits", "1", "position", ".")'
+
+
+def disable_below() -> str:
+    """Return the acceptance rate below which speculation is to be disabled, of one
+    model.
+
+    That is said twice, by rate and by length, and the higher decides: the length is 1
+    and the rate times the drafted tokens.
+    """
+    rate, length = (
+        f"max({threshold(f'disable_{measure}')})"
+        for measure in ("acceptance_ratio", "mean_acceptance_length")
+    )
+    drafted = f"({Flow().of('draft_tokens')} / ({Flow().of('drafts')} > 0))"
+    by_length = f"({length} - 1) / {drafted}"
+    of_exporters = metric("threshold", TARGETS, threshold="disable_acceptance_ratio")
+    return f"({by_length} > {rate} or {rate} or min({of_exporters})) > 0"
 
 
 by_position: list[Panel] = [
@@ -103,9 +119,7 @@ by_position: list[Panel] = [
 ]
 
 
-def length_and_break_even(
-    length: str, *others: PromTarget, overrides: Sequence[Json] = (), **more: Any
-) -> TimeSeries:
+def length_and_break_even(length: str, **more: Any) -> TimeSeries:
     """Return the panel of the length of each model and what it must be."""
     return lines(
         "Acceptance length and break-even",
@@ -114,13 +128,10 @@ def length_and_break_even(
         others=[
             over_time(length, MODEL_LEGEND),
             over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
-            *others,
         ],
         **LENGTH,
-        overrides=[
-            *overrides,
-            threshold_lines(VERMILION, "break-even"),
-        ],
+        # Without a colour of their own, those of two models differ.
+        overrides=[threshold_lines("", "break-even")],
         **more,
     )
 
@@ -138,16 +149,21 @@ def day_before() -> TimeSeries:
         "Acceptance length, compared with the day before",
         "Band: usual until 6 h ago. Below it: look for a release.",
         {
-            "now": (Flow().length(), BLUE),
+            "now": (f"{Flow().length()} and on () {middle}", BLUE),
             "a day ago": (f"1 + {day_before[0]} / ({day_before[1]} > 0)", GREY),
         },
         others=[
+            over_time(
+                f"{Flow().length()} unless on () {middle}",
+                "now; nothing yet to compare with",
+            ),
             over_time(f"{middle} + {width}", "usual, at most"),
             over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
         ],
         **LENGTH,
         overrides=[
             named("a day ago", custom__lineWidth=1),
+            named("now; nothing yet to compare with", color=fixed(BLUE)),
             *band("usual, at most", "usual, at least"),
         ],
         no_value="no drafts, or no history yet",
@@ -202,7 +218,7 @@ changes: list[Panel] = [
         {},
         others=[
             over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
-            threshold_line("disable_acceptance_ratio", "disable below"),
+            over_time(disable_below(), f"{LIMIT}disable below"),
             threshold_line("poor_acceptance_ratio", "poor below"),
         ],
         **RATIO,
@@ -212,11 +228,6 @@ changes: list[Panel] = [
         ],
         **A_THIRD,
     ),
-    length_and_break_even(
-        BY_MODEL.length(),
-        threshold_line("disable_mean_acceptance_length", "disable below"),
-        overrides=[threshold_lines(GREY, "disable", dash=DOTTED)],
-        **A_THIRD,
-    ),
+    length_and_break_even(BY_MODEL.length(), **A_THIRD),
     day_before(),
 ]

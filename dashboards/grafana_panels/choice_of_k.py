@@ -161,11 +161,11 @@ which_k: list[Panel] = [
                 width=80,
             ),
             Column(
-                "Until",
+                "Until, time ago",
                 _at_present_load(_UNTIL),
                 unit="s",
                 decimals=0,
-                width=90,
+                width=120,
                 mappings=[_NOW],
             ),
             Column(
@@ -210,7 +210,7 @@ which_k: list[Panel] = [
             named("Restarts", custom__width=75),
             named("At requests", custom__width=105, mappings=_BUCKETS),
         ],
-        numbered="Until",
+        numbered="Until, time ago",
         no_value="no change at the present load, or vLLM itself is not scraped",
         rows=6,
     ),
@@ -224,7 +224,7 @@ which_k: list[Panel] = [
                 f"{_AT_EACH_K} + 0\nor on () {_WITHOUT_RULES}",
                 "suffix:×",
                 2,
-                bars=True,
+                width=85,
             ),
             Column(
                 "Gain",

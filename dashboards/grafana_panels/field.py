@@ -108,13 +108,14 @@ def threshold_lines(
     """Return the override that draws thresholds in force as thin dashed lines.
 
     Args:
-        color: of the lines.
+        color: of the lines; none for that of each name.
         words: with which their names begin; without, all thresholds.
         dash: pixels of a dash and of a gap.
     """
+    colour = {"color": fixed(color)} if color else {}
     return matching(
         f"^{LIMIT}({'|'.join(words)}).*" if words else f"^{LIMIT}.*",
-        color=fixed(color),
+        **colour,
         custom__lineStyle={"fill": "dash", "dash": list(dash)},
         custom__lineWidth=1,
         custom__fillOpacity=0,

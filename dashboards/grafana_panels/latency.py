@@ -9,11 +9,12 @@ from .field import (
     RATIO,
     colored,
     fixed,
+    matching,
     named,
     threshold_lines,
 )
 from .palette import BLUE, GREY, ORANGE, PERCENTILES, SKY, VERMILION
-from .panel import Panel, TimeSeries, lines, over_time
+from .panel import Panel, PromTarget, TimeSeries, lines, over_time
 from .promql import (
     MODEL,
     MODEL_LEGEND,
@@ -22,11 +23,12 @@ from .promql import (
     metric,
     or_without_rules,
     recorded,
+    renamed,
     speedup,
     total,
 )
 from .promql import growth as of_any
-from .table import Column, joined_table
+from .table import WRAPPED, Column, joined_table
 from .variables import LABELS
 from .vllm import UNSEEN, growth, mean, quantile
 
@@ -62,6 +64,28 @@ def percentiles(
     )
 
 
+#: Thin lines in place of a speedup that is not known.
+UNKNOWN = matching("^speedup unknown, ", custom__lineWidth=1)
+
+
+def unknown(whose: str = "") -> list[PromTarget]:
+    """Return the ends of the interval of a speedup, where that is unknown: a line that
+    stops says nothing.
+    """
+    unless_judged = f"unless on ({MODEL}) {metric('speedup')}"
+    return [
+        over_time(
+            total(metric("speedup_interval", bound=bound), MODEL, end)
+            + f" {unless_judged}",
+            f"speedup unknown, {word} {whose}",
+        )
+        for word, bound, end in (
+            ("at most", "high", "max"),
+            ("at least", "low", "min"),
+        )
+    ]
+
+
 load_or_drafts = lines(
     "Load or drafts?",
     (
@@ -75,16 +99,21 @@ load_or_drafts = lines(
             ORANGE,
         ),
     },
-    others=[over_time(total(RUNNING, MODEL), "running requests, all engines")],
+    others=[
+        *unknown(),
+        over_time(total(RUNNING, MODEL), "running requests, all engines"),
+    ],
     **LENGTH,
     overrides=[
+        UNKNOWN,
+        matching("^speedup unknown, ", color=fixed(ORANGE)),
         named(
             "running requests, all engines",
             decimals=0,
             min=0,
             color=fixed(GREY),
             **_RIGHT,
-        )
+        ),
     ],
     no_value=NOTHING,
     width=8,
@@ -101,6 +130,24 @@ def _of(words: dict[str, str]) -> str:
 
 
 _CHANGE = recorded("speedup_change:cause")
+#: With another K, what the length leaves is of K and of the load, and is given to
+#: neither; it may contradict what was measured.
+_CAUSES = {
+    "drafts": "length",
+    "load": "load",
+    "load_or_K": "K or load, not told apart",
+    "faster": "K or load, but measured: faster",
+    "slower": "K or load, but measured: slower",
+}
+
+
+def _taken() -> str:
+    """Return what each cause took of the change, and the change."""
+    causes = renamed(_CHANGE, "cause", _CAUSES, "of")
+    change = f'label_replace(sum by ({MODEL}) ({_CHANGE}), "of", "speedup", "", "")'
+    return f"sum by ({MODEL}, of) ({causes})\nor {change}"
+
+
 what_changed = joined_table(
     "What changed, and what it took",
     "Before: the day before, or while it last paid. Load: requests per engine.",
@@ -121,20 +168,15 @@ what_changed = joined_table(
             width=70,
         ),
         Column(
-            "Took",
-            _of(
-                {
-                    "speedup": f"sum by ({MODEL}) ({_CHANGE})",
-                    "length": f'sum by ({MODEL}) ({_CHANGE[:-1]},cause="drafts"}})',
-                    "load": f'sum by ({MODEL}) ({_CHANGE[:-1]},cause!="drafts"}})',
-                }
-            ),
+            "Took, est.",
+            _taken(),
             unit="suffix:×",
             decimals=2,
-            width=75,
+            width=85,
         ),
     ],
     overrides=[
+        named("What", custom__cellOptions=WRAPPED),
         *(named(LABELS[label], custom__hidden=True) for label in LABELS),
     ],
     no_value="no rules, or no history yet",

@@ -6,11 +6,12 @@ from itertools import product
 from typing import Any
 
 from . import links, verdict
-from .field import Json, named, pattern
+from .field import HOURS, Json, named, pattern, word_mapping
+from .palette import GREY
 from .panel import Table
-from .promql import MODEL, in_words, metric, or_without_rules, recorded, speedup
+from .promql import MODEL, in_words, metric, or_without_rules, recorded, speedup, total
 from .table import WRAPPED, Column, filled, joined_table
-from .variables import LABELS
+from .variables import LABELS, MODELS
 
 _SPEEDUP = "speedup:ratio_rate5m"
 FAST = or_without_rules(_SPEEDUP, speedup(MODEL))
@@ -50,9 +51,10 @@ def why_mappings() -> list[Json]:
     signs = {"-": "-", "": "+"}
     mappings = [
         pattern(
-            rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) (load.*)",
-            f"{signs[change]}$3 ×: drafts {signs[drafts]}$2, $4 {signs[load]}$1",
+            rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) {cause}",
+            f"by {signs[change]}$3: drafts {signs[drafts]}$2, {blamed} {signs[load]}$1",
         )
+        for cause, blamed in {"load": "load", "load_or_K": "K or load"}.items()
         for load, drafts, change in product(signs, repeat=3)
     ]
     mappings += [
@@ -66,16 +68,40 @@ def why_mappings() -> list[Json]:
     return [*mappings, {"type": "value", "options": words}]
 
 
+def won(by: str = "", bound: str = "") -> str:
+    """Return the hours of engines that speculation has saved in a day, or an end of the
+    interval of that.
+
+    An engine without requests saves none.
+    """
+    select = f'{MODELS},bound="{bound}"'
+    return total(
+        f"sum_over_time(model:vllm_specdec_saved_engines:sum{{{select}}}[1d:5m]) / 12",
+        by,
+    )
+
+
 def models_table(
     title: str,
     description: str,
     no_value: str,
     *more: Column,
     states: str,
+    why_width: int = 150,
     **options: Any,
 ) -> Table:
     """Return the table of models with these states, the worst first, with further
     columns.
+
+    Args:
+        title: of the panel.
+        description: of the panel.
+        no_value: what stands where there is no model.
+        more: further columns.
+        states: the code of each model.
+        why_width: of the column with the reason, in pixels: Grafana cuts its second
+            line off where nothing else needs one.
+        options: whatever else a table takes.
     """
     queries = {
         "Judged": verdict.judged(),
@@ -97,23 +123,32 @@ def models_table(
                 verdict.since(),
                 unit="s",
                 decimals=1,
-                width=80,
+                width=110,
                 mappings=verdict.since_mappings(),
             ),
             *more,
+            Column(
+                "K",
+                verdict.k_of("num_speculative_tokens", MODEL),
+                unit="short",
+                decimals=0,
+                width=50,
+                mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
+            ),
+            Column("Engine-h won", won(MODEL), **HOURS, width=112),
         ],
         hidden=links.CHOSEN,
         overrides=[
             named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
             named(
                 "Do",
-                custom__width=180,
+                custom__width=174,
                 custom__cellOptions=WRAPPED,
                 mappings=verdict.todo_mappings(),
             ),
             named(
                 "Why",
-                custom__width=165,
+                custom__width=why_width,
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),

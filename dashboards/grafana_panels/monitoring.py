@@ -2,9 +2,9 @@
 
 from mixin import CLUSTER
 
-from .field import A_MINUTE, COUNT, named, word_mapping
-from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Panel, Stat, StateTimeline, lines, now, over_time
+from .field import A_MINUTE, COUNT, word_mapping
+from .palette import BLUE, GREY, ORANGE, SKY
+from .panel import Panel, StateTimeline, lines, over_time
 from .promql import (
     CLUSTER_LEGEND,
     EXPORTERS,
@@ -62,44 +62,6 @@ ANSWERS = (
 )
 #: States of a server, from good to bad.
 STATES = word_mapping({2: ("▲ answering", BLUE), 1: VERDICTS[1], 0: VERDICTS[0]})
-
-top: list[Panel] = [
-    Stat(
-        title="Up",
-        description=(
-            "Several versions: finish the rollout. OLD ONE: a reload failed; run "
-            "--config.check."
-        ),
-        targets=[
-            now(f"sum({EXPORTERS})", "exporters up"),
-            now(f"count({EXPORTERS})", "of exporters"),
-            now(f"sum({series('up')})", "servers up"),
-            now(f"count({series('up')})", "of servers"),
-            now(
-                f"count(count by (exporter_version) ({series('build_info')}))",
-                "versions",
-            ),
-            now(
-                f"min({series('config_last_reload_successful')})",
-                "configuration",
-            ),
-        ],
-        text="value_and_name",
-        unit="short",
-        decimals=0,
-        overrides=[
-            named(
-                "configuration",
-                mappings=word_mapping(
-                    {1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}
-                ),
-            )
-        ],
-        no_value="none found",
-        width=24,
-        rows=4,
-    ),
-]
 
 polls: list[Panel] = [
     StateTimeline(

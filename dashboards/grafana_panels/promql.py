@@ -52,10 +52,12 @@ def windowed(series: str, **matchers: str) -> str:
     return metric(series, window="$window", **matchers)
 
 
-#: The longest time since a successful poll, of the servers that answer.
+_SUCCESS = metric("last_success_timestamp_seconds", TARGETS)
+#: The longest time since a successful poll, of all servers: those of an exporter that
+#: is down, too, as it knew them last.
 OLDEST = (
-    f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} and "
-    f"{metric('up', TARGETS)} == 1))"
+    f"max(time() - ({_SUCCESS} or last_over_time({_SUCCESS}[1d]) and on ({PLACE}) "
+    f"{EXPORTERS} == 0))"
 )
 #: Drafts and generated tokens per second of each engine, which ratios and speedups are
 #: weighted with.
@@ -289,11 +291,15 @@ def accepted_buckets() -> str:
     )
 
 
-def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
-    """Return an expression with words for people in place of a label's values."""
+def renamed(expr: str, label: str, words: Mapping[str, str], to: str = "") -> str:
+    """Return an expression with words for people in place of a label's values, or in
+    another label.
+    """
     for code, word in words.items():
-        if code != word:
-            expr = f'label_replace({expr}, "{label}", "{word}", "{label}", "{code}")'
+        if code != word or to:
+            expr = (
+                f'label_replace({expr}, "{to or label}", "{word}", "{label}", "{code}")'
+            )
     return expr
 
 

@@ -45,15 +45,23 @@ def _a_minute(name: str, by: str = "") -> str:
     return f"60 * ({promql.summed_rate(PREFIX + name, TARGETS, by)} > 0)"
 
 
+_SEEN = promql.summed_rate(OBSERVED, TARGETS)
+_FINISHED = promql.summed_rate("«vllm»request_success_total", TARGETS)
+_UNREAD = promql.summed_rate(f"{PREFIX}tap_unobserved_total", TARGETS)
+#: What went through a tap or was pushed, whether it could be read or not.
+_TAPPED = f"({_SEEN} + {_UNREAD})"
+
+
 observed: list[Panel] = [
     lines(
         "Observed and finished requests",
         "If vLLM finishes more, clients bypass the tap: make its Service the only one.",
         {
-            "observed": (promql.summed_rate(OBSERVED, TARGETS), BLUE),
-            "finished by vLLM": (
-                promql.summed_rate("«vllm»request_success_total", TARGETS),
-                GREY,
+            "observed": (_SEEN, BLUE),
+            "finished by vLLM": (_FINISHED, GREY),
+            "past the tap": (
+                f"clamp_min({_FINISHED} - ({_TAPPED} or {_SEEN}), 0)",
+                ORANGE,
             ),
         },
         unit="reqps",
@@ -84,10 +92,10 @@ observed: list[Panel] = [
         width=8,
     ),
     lines(
-        "Unobserved requests and failed connections",
+        "Requests of the tap that it could not read or send",
         (
-            "By reason, as the metrics reference has them. Rejected pushes: see the "
-            "gateway's log."
+            "By reason, as the metrics reference has them. Those past the tap: on the "
+            "left."
         ),
         {},
         others=[

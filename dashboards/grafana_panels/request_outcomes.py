@@ -92,10 +92,12 @@ tiles: list[Panel] = [
                 "per-request data",
             ),
             now(_SEEN, "observed"),
+            now(f"max({metric('request_workload_mixed')})", "workload"),
         ],
         text="value_and_name",
         unit="short",
         overrides=[
+            named("workload", mappings=MIXED),
             named(
                 "per-request data",
                 mappings=word_mapping(
@@ -110,55 +112,31 @@ tiles: list[Panel] = [
             ),
             named(
                 "observed",
-                displayName="of finished requests",
+                displayName="observed, of all finished",
                 unit="percentunit",
                 decimals=0,
             ),
         ],
         background=True,
         no_value="NO: means only",
-        width=7,
+        width=12,
     ),
     Stat(
-        title="Workload",
+        title="Losing share, and acceptance",
         description=(
-            "MIXED: many requests gain and many lose: route the losing ones elsewhere."
-        ),
-        targets=[now(f"max({metric('request_workload_mixed')})", "mixed")],
-        mappings=MIXED,
-        background=True,
-        no_value="not judged",
-        width=4,
-    ),
-    Stat(
-        title="Losing share",
-        description=(
-            "Of observed requests with drafts: those with acceptance below "
-            "disable_acceptance_ratio, and their tokens."
+            "Of observed requests with drafts. Nine of ten requests exceed P10, which "
+            "is interpolated."
         ),
         targets=[
-            now(losing(REQUESTS), "of observed requests"),
-            now(losing(TOKENS), "of their tokens"),
+            now(losing(REQUESTS), "of requests lose"),
+            now(losing(TOKENS), "of tokens lose"),
+            now(quantile(ACCEPTANCE, 0.1), "P10 of acceptance"),
+            now(acceptance(), "acceptance of all"),
         ],
         text="value_and_name",
         **RATIO,
         no_value=ABSENT,
-        width=7,
-    ),
-    Stat(
-        title="Acceptance by request",
-        description=(
-            "Nine of ten requests exceed P10, which is interpolated within buckets; "
-            "together: of all tokens."
-        ),
-        targets=[
-            now(quantile(ACCEPTANCE, 0.1), "P10, interpolated"),
-            now(acceptance(), "together"),
-        ],
-        text="value_and_name",
-        **RATIO,
-        no_value=ABSENT,
-        width=6,
+        width=12,
     ),
 ]
 
@@ -280,7 +258,7 @@ over_time_panels: list[Panel] = [
 positions: list[Panel] = [
     joined_table(
         "Positions, where drafted and of all drafts",
-        "Of observed requests. Where drafts vary, read the first. High last: raise K.",
+        "Of observed drafts, each position alone. Where drafts vary, read the first.",
         {"position": "Position"},
         [
             Column(
@@ -313,7 +291,8 @@ positions: list[Panel] = [
         overrides=[named("Position", custom__width=80)],
         numbered="Position",
         no_value=ABSENT,
-        rows=10,
+        # All of a K of 16.
+        rows=18,
     ),
 ]
 

@@ -37,7 +37,7 @@ class Column:
         width: in pixels.
         mappings: from values to words.
         filled: whether the colour of a word fills the cell.
-        bars: whether a bar shows the value.
+        bars: whether a bar shows the value, a share.
     """
 
     title: str
@@ -68,10 +68,7 @@ class Column:
             }
             properties["color"] = fixed(BLUE)
             properties["min"] = 0
-            if self.unit == "percentunit":
-                properties["max"] = 1
-            else:
-                properties["fieldMinMax"] = True
+            properties["max"] = 1
         return named(self.title, **properties)
 
 

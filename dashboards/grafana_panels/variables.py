@@ -128,7 +128,7 @@ def price() -> Json:
     return {
         "current": default,
         "hide": 0,
-        "label": "Price of an engine-hour",
+        "label": "Price of an engine-hour, in your currency",
         "name": "price",
         "options": [{**default, "selected": True}],
         "query": default["value"],

@@ -48,16 +48,19 @@ TODO = {
     7: "measure",
     13: "run an exporter",
     _KEEP: "keep K",
-    **dict.fromkeys((6, *range(8, 13)), "-"),
+    10: "wait for drafts",
+    11: "send requests",
+    **dict.fromkeys((6, 8, 9, 12), "-"),
 }
-#: Words for the least time that a verdict has stood, in hours.
+#: Words for the least time that a verdict has stood, in hours, where it is that of all
+#: the data that there is.
 AT_LEAST = {
-    0: "since start",
-    1: "over 1 h",
-    3: "over 3 h",
-    12: "over 12 h",
-    24: "over 1 d",
-    168: "over 7 d",
+    0: "all data, < 1 h",
+    1: "all data, > 1 h",
+    3: "all data, > 3 h",
+    12: "all data, > 12 h",
+    24: "all data, > 1 d",
+    168: "all data, > 7 d",
 }
 #: K of a model whose engines differ.
 MIXED = -1
@@ -187,18 +190,17 @@ def since() -> str:
     within a day, then to ten.
 
     It is below 0 where the verdict is that of all samples of 14 days, and their time is
-    negative.
+    negative; of less than ten minutes it is only known that they are young.
     """
     state = recorded(STATE)
     # Without its range VictoriaMetrics finds no sample at the end within a subquery.
     another = f"timestamp({state} != last_over_time({state}[5m] @ end()))"
     changed = " or ".join(
-        f"max by ({MODEL}) (max_over_time({another}[{steps}]))"
-        for steps in ("1d:1m", "14d:10m")
+        f"max_over_time({another}[{steps}])" for steps in ("1d:1m", "14d:10m")
     )
     return (
-        f"time() - ({changed}) or min by ({MODEL}) "
-        f"(min_over_time(timestamp({state})[14d:10m])) - time()"
+        f"time() - max by ({MODEL}) ({changed}) or min by ({MODEL}) "
+        f"(min_over_time(timestamp({state})[14d:10m])) - time() or 0 * {state} - 1"
     )
 
 

@@ -25,9 +25,6 @@ UNTYPED: Mapping[str, str] = {
         "the query of a variable as its list shows it (QueryVariableModel)"
     ),
     "templating.list[].filters": "ad hoc filters (AdHocVariableModel)",
-    "fieldConfig.defaults.fieldMinMax": (
-        "limits of a gauge cell, since 10.2 (FieldConfig of @grafana/data)"
-    ),
     "annotations.list[].step": (
         "Prometheus's annotations (AnnotationSupport of its data source)"
     ),

@@ -26,8 +26,12 @@ Document = dict[str, Any]
 
 #: Of the window, in pixels.
 _HEIGHT = 900
-#: How many rows of tables the page shows.
+#: How many rows of tables the page shows, and how many tables with cells.
 _ROWS = "document.querySelectorAll('[role=row]').length"
+_TABLES = (
+    "[...document.querySelectorAll('[role=grid], [role=table]')]"
+    ".filter(table => table.querySelector('[role=gridcell], [role=cell]')).length"
+)
 #: How often a page is looked at before its picture is taken, ten times a second.
 _TRIES = 100
 
@@ -162,9 +166,17 @@ async def render(document: Document, page: Page, picture: Path | None = None) ->
             dark=document["theme"] == "dark",
         )
         await page.evaluate("window.settled()")
-        # A busy browser leaves tables empty for a while after a change of the window.
+        # A busy browser leaves tables empty for a while, and again after a change of
+        # the window.
+        tables = sum(
+            drawn["type"] == "table" and bool(drawn["shown"]["rows"])
+            for drawn in raw["panels"]
+        )
         for _ in range(_TRIES):
-            if await page.evaluate(_ROWS) >= rows:
+            if (
+                await page.evaluate(_ROWS) >= rows
+                and await page.evaluate(_TABLES) >= tables
+            ):
                 break
             await asyncio.sleep(0.1)
         else:

@@ -37,8 +37,9 @@ HAPPENED = {
 UNSEEN = {
     ("deep-dive: Before and after each change", "D"),
     ("deep-dive: What each K gives", "C"),
-    ("overview: What is missing", "E"),
-    ("overview: What is missing", "G"),
+    ("overview: What is missing", "F"),
+    ("overview: What is missing", "H"),
+    ("overview: What is missing", "I"),
 }
 #: What the Overview says is to be done first.
 MISSING = {
@@ -49,6 +50,8 @@ MISSING = {
     "states": {
         "Exporter 10.0.124.6:9850 is down: see its log.",
         "vLLM of 10.0.148.5:9850 is down: see its log.",
+        "VLLMSpecDecodeRequestsUnobserved fires: see its runbook below.",
+        "VLLMSpecDecodeTapFailing fires: see its runbook below.",
         "A verdict is uncertain: run history, or calibrate.",
     },
 }
@@ -58,8 +61,8 @@ VERDICTS = {
     "org/loses": ("HARMFUL", "switch off"),
     "org/leans": ("LIKELY HARMFUL", "switch off, or measure"),
     "org/bypassed": ("BYPASSED", "check its flags"),
-    "org/warming-up": ("WARMING UP", "-"),
-    "org/idle": ("IDLE", "-"),
+    "org/warming-up": ("WARMING UP", "wait for drafts"),
+    "org/idle": ("IDLE", "send requests"),
     "org/off": ("OFF", "-"),
     "org/server-down": ("vLLM DOWN", "see vLLM's log"),
     "org/exporter-down": ("EXPORTER DOWN", "see exporter's log"),
@@ -163,14 +166,12 @@ def test_every_query_has_a_result_in_some_world(worlds: Worlds) -> None:
 
 @full
 def test_panels_need_no_label_of_a_cluster(worlds: Worlds) -> None:
-    """Whatever shows something with them does without them, but for the budget, which
-    takes an hour.
-    """
+    """Whatever shows something with them does without them."""
     healthy, unlabelled = (
         {panel.name for panel in worlds[name].shown.values() if panel.empty}
         for name in ("healthy", "unlabelled")
     )
-    assert unlabelled - healthy == {"overview: Loss budget left (30 d)"}
+    assert unlabelled - healthy == set()
 
 
 @full
@@ -346,7 +347,7 @@ def test_the_money_line_says_won_or_lost(
     worlds: Worlds, name: str, word: str | None
 ) -> None:
     """As a positive number."""
-    shown = worlds[name].shown["overview: Time won or lost, 24 h"].values()
+    shown = worlds[name].shown["overview: Engine-hours won or lost, 24 h"].values()
     assert next(iter(shown), None) == word
     assert word is None or shown[word] > 0
 
@@ -358,7 +359,9 @@ def test_a_young_budget_is_no_budget(worlds: Worlds) -> None:
         name: worlds[name].shown["overview: Loss budget left (30 d)"].values()
         for name in ("first-minute", "unlabelled", "healthy")
     }
-    assert left == {"first-minute": {}, "unlabelled": {}, "healthy": {"left": 1}}
+    assert left.pop("healthy") == {"left, of the worst model": 1}
+    until = {name: values["known after, at most"] for name, values in left.items()}
+    assert until == pytest.approx({"first-minute": 7170, "unlabelled": 4500}, abs=200)
 
 
 @full
@@ -375,9 +378,9 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(
         "us-2": "HARMFUL",
     }
     assert sorted(shown["overview: Models by verdict"].values().values()) == [1, 1]
-    won = shown["overview: Time won or lost, 24 h"].values()
+    won = shown["overview: Engine-hours won or lost, 24 h"].values()
     assert won["won"] < 2 * 0.68
-    assert won["worth"] == pytest.approx(2 * won["won"]), (
+    assert won["won, in your currency"] == pytest.approx(2 * won["won"]), (
         "at the price that the board opens with"
     )
 
@@ -414,15 +417,19 @@ def test_of_an_exporter_that_is_down_nothing_is_said_that_nobody_knows(
     assert row.keys() == {"Cluster", "Namespace", "Pod", "State"}
     assert row["State"] == "EXPORTER DOWN"
     tile = world.shown["overview: Monitoring"]
-    assert tile.word(tile.values()["monitoring"]) == "BROKEN"
+    shown = tile.values()
+    assert tile.word(shown["monitoring"]) == "BROKEN"
+    assert shown["exporters down"] == 1
+    assert shown["oldest data"] == pytest.approx(20 * 60, abs=120)
 
 
 @full
 def test_without_an_exporter_monitoring_is_not_broken(worlds: Worlds) -> None:
-    """There never was one, so no alert fires either."""
+    """There never was one, so no alert fires either, and that is said."""
     shown = worlds["no-exporter"].shown
     assert shown["overview: Monitoring"].values()["monitoring"] == -1
-    assert shown["overview: Firing alerts"].empty
+    alerts = shown["overview: Firing alerts"].rows("severity", "alertname")
+    assert set(alerts) == {("0", "no exporter: no alert on a verdict can fire")}
 
 
 @full
@@ -446,6 +453,14 @@ def test_the_lite_board_needs_neither_exporter_nor_rules(worlds: Worlds) -> None
         assert "vllm_specdec_" not in queries
     rows = rows_of(worlds["healthy"], "lite: Verdict, and what to do", "model_name")
     assert {judged(row["Verdict"]) for row in rows.values()} == {"BENEFICIAL"}
+    alone = worlds["no-exporter"].shown
+    for title, of_glm in (("rate", 1.0632 / 5), ("length", 2.0632)):
+        drawn = alone[f"lite: Acceptance {title}"].values()
+        of_models = {name.split()[2]: value for name, value in drawn.items()}
+        # Two are of SGLang.
+        assert of_models.keys() == {LLAMA, QWEN, GLM}
+        assert of_models[QWEN] == pytest.approx(of_models[LLAMA], rel=0.02)
+        assert of_models[GLM] == pytest.approx(of_glm, rel=0.05)
 
 
 @full
@@ -456,6 +471,9 @@ def test_the_tile_of_requests_says_how_many_are_observed(worlds: Worlds) -> None
     share = rates["observed"] / rates["finished by vLLM"]
     assert seen == pytest.approx(share, abs=0.08)
     assert seen < 0.6
+    # What is not observed went past the tap, but for some a minute.
+    unread = rates["finished by vLLM"] - rates["observed"] - rates["past the tap"]
+    assert 0 < 60 * unread < 10
     positions = shown["requests: Positions, where drafted and of all drafts"]
     for (position,), row in positions.rows("position").items():
         parts = [float(row[of]) for of in ("Where drafted", "Drafts that reach it")]
@@ -474,9 +492,40 @@ def test_the_tile_of_requests_says_how_many_are_observed(worlds: Worlds) -> None
 def test_hours_lost_are_positive_and_so_are_the_ends_of_their_interval(
     worlds: Worlds,
 ) -> None:
-    shown = worlds["harmful"].shown["overview: Time won or lost, 24 h"].values()
-    assert 0 < shown["at least"] < shown["lost"] < shown["at most"]
-    assert shown["worth"] == pytest.approx(2 * shown["lost"])
+    shown = worlds["harmful"].shown["overview: Engine-hours won or lost, 24 h"].values()
+    assert 0 < shown["lost, at least"] < shown["lost"] < shown["lost, at most"]
+    assert shown["lost, in your currency"] == pytest.approx(2 * shown["lost"])
+
+
+@full
+def test_a_speedup_that_is_unknown_has_its_interval(worlds: Worlds) -> None:
+    """The line stops where load has made it so, and two go on."""
+    world = worlds["loads"]
+    for name in ("deep-dive: Load or drafts?", "overview: Speedup"):
+        shown = {
+            series.split(" eu-1")[0]: value
+            for series, value in world.shown[name].values().items()
+        }
+        assert (
+            shown["speedup unknown, at least"] < 1 < shown["speedup unknown, at most"]
+        )
+    known = world.line("deep-dive: Load or drafts?", "speedup, ")
+    unknown = world.line("deep-dive: Load or drafts?", "speedup unknown, at least")
+    assert known[-1][0] < unknown[-1][0]
+    assert abs(known[-1][0] - unknown[0][0]) < 400
+
+
+@full
+def test_the_limit_for_disabling_is_said_once_and_is_the_one_that_decides(
+    worlds: Worlds,
+) -> None:
+    """A draft model's rule has 50 % and a length of 1.2, which with K=3 is 7 %."""
+    shown = worlds["measured"].shown
+    assert shown["deep-dive: Acceptance rate"].values()[
+        "limit: disable below"
+    ] == pytest.approx(0.5)
+    names = shown["deep-dive: Acceptance length and break-even"].values()
+    assert not [name for name in names if "disable" in name]
 
 
 @full
@@ -537,7 +586,7 @@ def load_or_drafts(world: Seen) -> str:
         blamed.append("drafts")
     if change("running") > 1.5:
         blamed.append("load")
-    course = "falls" if change("speedup") < 0.95 else "is level"
+    course = "falls" if change("speedup, ") < 0.95 else "is level"
     return f"speedup {course}: {', '.join(blamed)}"
 
 

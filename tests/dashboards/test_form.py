@@ -34,8 +34,8 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {value for name, value in vars(units).items() if name[0].isupper()}
 #: Field options that say what a number is.
 SAID = {"unit", "mappings"}
-#: Units that Grafana lacks: a factor, and what is counted.
-OWN_UNITS = {"suffix:×", "suffix: h", "suffix:tokens/s", "suffix:/min"}
+#: Units that Grafana lacks: a factor, what is counted, and a time of the day.
+OWN_UNITS = {"suffix:×", "suffix: h", "suffix:tokens/s", "suffix:/min", "time:HH:mm"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
 ALERTS = {rule.title: rule.annotations for rule in read_bundle().alerts}
 #: With a link, once there is a repository that it leads to.

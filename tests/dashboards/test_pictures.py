@@ -103,7 +103,7 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
         drawn[Scene(world, "overview")] for world in ("harmful", "no-exporter")
     )
     assert harmful.panel("Models by verdict").lines == ("▼ HARMFUL", "1")
-    assert harmful.panel("Time won or lost, 24 h").lines[0] == "lost"
+    assert harmful.panel("Engine-hours won or lost, 24 h").lines[0] == "lost"
     assert "limit: harmful below" in harmful.panel("Speedup").lines
     severities = [
         line
@@ -122,7 +122,9 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
         ended[ended.index("eu-1 chat meta-llama/Llama-3.3-70B-Instruct") + 1] == "-"
     ), "no last value"
     assert "NO EXPORTER" in nothing.panel("Models").lines
-    assert nothing.panel("Time won or lost, 24 h").lines == ("needs the exporter",)
+    assert nothing.panel("Engine-hours won or lost, 24 h").lines == (
+        "needs the exporter",
+    )
     down = drawn[OPENED]
     assert down.panel("Thresholds in force").lines[-1] == "no exporter answers"
     assert (

@@ -122,13 +122,13 @@ def test_only_amounts_by_the_second_are_of_rates() -> None:
         if call.func.name == "rate"
     }
     assert of_rates == {
-        "Tokens per second",
+        "Tokens per second of vLLM",
         "Failed polls by reason",
         "Requests by outcome",
         "Requests by temperature",
         "Requests by type",
         "Observed and finished requests",
-        "Unobserved requests and failed connections",
+        "Requests of the tap that it could not read or send",
     }
     # Those of one exporter by the second.
     assert {

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dashboards.grafana import Value
+from dashboards.live import newest
 from dashboards.reckoning import distribution, events, grown, panel, rate_windows, total
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
@@ -180,8 +181,8 @@ def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(
         assert 20 <= row["For"] / 60 <= 30, k
     assert times["5"] < float(table["3",]["From"])
     assert [table[k,].get("Since then") for k in ("3", "5")] == ["faster now", None]
-    assert float(table["3",]["Until"]) > 300
-    assert table["5",]["Until"] == "now"
+    assert float(table["3",]["Until, time ago"]) > 300
+    assert table["5",]["Until, time ago"] == "now"
     assert panel(
         changes, "deep-dive: Before and after each change", **chosen(LLAMA)
     ).empty, "engines differ"
@@ -290,9 +291,17 @@ def test_alerts_are_listed_once_each_with_the_time_that_they_fired(
             key = tuple(alert.get(label, "") for label in labels)
             began = harmful.recorded.times[~np.isnan(rows)][0]
             firing[key] = max(firing.get(key, 0), harmful.end - float(began))
-    shown = panel(harmful, "overview: Firing alerts").rows(*labels)
+    table = panel(harmful, "overview: Firing alerts")
+    shown = table.rows(*labels)
     rows = {key: float(cells["Fired, 24 h"]) for key, cells in shown.items()}
     assert rows == pytest.approx(firing, abs=130)
+    ages = {
+        tuple(series["metric"].get(label, "") for label in labels): harmful.end
+        - newest(series) / 1000
+        for target, series in table.series()
+        if target["refId"] == "A"
+    }
+    assert ages == pytest.approx(firing, abs=130), "each has the time of its mark"
     assert {code for code, *_ in rows} >= {"1", "2"}
 
 
@@ -334,7 +343,7 @@ def test_two_causes_of_one_minute_are_both_named_with_what_each_took(
     with the time while it paid, of which only a quarter of an hour is known.
     """
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
-    found = re.fullmatch(r"(\S+) ×: drafts (\S+), load (\S+)", row["Why"])
+    found = re.fullmatch(r"by (\S+): drafts (\S+), load (\S+)", row["Why"])
     assert found, row["Why"]
     change, of_drafts, of_load = map(float, found.groups())
     assert of_drafts < -0.5
@@ -349,7 +358,7 @@ def test_two_causes_of_one_minute_are_both_named_with_what_each_took(
     assert before["load"] < 20
     assert today["load"] > 190
     assert today["K"] == before["K"] == 5
-    assert float(table["speedup",]["Took"]) == pytest.approx(change, abs=0.006)
+    assert float(table["speedup",]["Took, est."]) == pytest.approx(change, abs=0.006)
 
 
 def test_a_measured_k_leads_over_the_estimate_on_every_surface(changes: World) -> None:
@@ -370,6 +379,12 @@ def test_a_measured_k_leads_over_the_estimate_on_every_surface(changes: World) -
     assert measured < 0 < estimated
     assert by_k["3",]["Advised"] == "was slower"
     assert set(gain.values()) == {round(100 * measured)}
+    table = panel(changes, "deep-dive: What changed, and what it took", **chosen(QWEN))
+    taken = {of: cells.get("Took, est.") for (of,), cells in table.rows("of").items()}
+    # The estimate gives the load nothing of what another K may have taken.
+    assert taken["load"] is None
+    assert float(taken["K or load, but measured: faster"] or 0) < -0.2
+    assert float(taken["length"] or 0) > 0.1
 
 
 def test_the_present_batch_is_the_number_of_requests(harmful: World) -> None:
@@ -387,27 +402,37 @@ def test_since_is_the_time_of_the_verdict(harmful: World, healthy: World) -> Non
     never changed.
     """
     unchanged = panel(healthy, "overview: Models").rows("model_name").values()
-    assert {row["Since"] for row in unchanged} == {"over 1 h"}
+    assert {row["Since"] for row in unchanged} == {"all data, > 1 h"}
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
     assert 65 * 60 <= float(row["Since"]) <= 80 * 60
 
 
 def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
-    """Not the lowest of all."""
-    limits = {}
+    """Not the lowest of all. Of drafts of two and of three tokens that of the length
+    decides, as it asks for more.
+    """
+    limits: dict[str, list[float]] = {}
     shown = {}
     for labels, rows in changes.scraped.select("vllm_specdec_info"):
         if not math.isnan(rows[-1]):
             model = labels["model_name"]
-            limits[model] = changes.prometheus.value(
-                "vllm_specdec_threshold"
-                f"{{threshold='disable_acceptance_ratio',pod='{labels['pod']}'}}",
-                changes.end,
-            )
+            limits[model] = [
+                changes.prometheus.value(
+                    "vllm_specdec_threshold"
+                    f"{{threshold='disable_{name}',pod='{labels['pod']}'}}",
+                    changes.end,
+                )
+                for name in ("acceptance_ratio", "mean_acceptance_length")
+            ]
             drawn = panel(changes, "deep-dive: Acceptance rate", **chosen(model))
             shown[model] = drawn.values()["limit: disable below"]
-    assert len(set(limits.values())) == 2
-    assert shown == pytest.approx(limits)
+    rate, length = limits[QWEN]
+    # They are rounded to four digits.
+    assert shown[QWEN] == pytest.approx(rate, rel=1e-3)
+    assert shown[QWEN] == pytest.approx((length - 1) / 5, rel=1e-3)
+    rate, length = limits[LLAMA]
+    assert rate != limits[QWEN][0]
+    assert rate < (length - 1) / 3 + 1e-3 < shown[LLAMA] < (length - 1) / 2
     limits_of_overview = panel(changes, "overview: Speedup").values()
     assert limits_of_overview["limit: harmful below"] == 1
 

@@ -72,6 +72,8 @@ ZONES = {
     "break_even_acceptance_ratio": 0.65,
     "poor_request_acceptance_ratio": 0.50,
 }
+#: So few drafts that minutes are not enough to judge by.
+RARE = traffic(acceptance=(0.80, 0.75, 0.70), clients=1, draft_probability=0.001)
 NGRAM = spec_config("ngram", 16, prompt_lookup_max=4)
 
 
@@ -115,9 +117,7 @@ def _states(_: Path) -> tuple[Pod, ...]:
         "off": (Phase(60, traffic("off", 0)),),
         "bypassed": then(GOOD, Phase(40, traffic("bypass")), hours=1),
         "idle": then(GOOD, Phase(30, traffic("idle")), hours=1),
-        "warming-up": then(
-            GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True), hours=1
-        ),
+        "warming-up": then(GOOD, Phase(7, None), Phase(6, RARE, restart=True), hours=1),
         "server-down": then(GOOD, Phase(15, None), hours=1),
         "exporter-down": (all_the_time(GOOD, 1),),
         "loses": (all_the_time(traffic(acceptance=(0.18, 0.08, 0.05), clients=30), 1),),
@@ -142,6 +142,37 @@ def _states(_: Path) -> tuple[Pod, ...]:
             config=NGRAM,
             requests=RequestTraffic(answers=UNRECORDED),
         ),
+    )
+
+
+def _eleven(_: Path) -> tuple[Pod, ...]:
+    """Eleven models of four teams; one loses, one gains little, one is idle."""
+    marginal = traffic(acceptance=(0.55, 0.5, 0.45))
+    loses = traffic(acceptance=(0.18, 0.08, 0.05), clients=30)
+    idle = then(GOOD, Phase(20, traffic("idle")), hours=0.75)
+    stories: dict[str, tuple[Phase, ...]] = {
+        LLAMA: (all_the_time(BUSY, 0.75),),
+        "meta-llama/Llama-3.1-8B-Instruct": (all_the_time(marginal, 0.75),),
+        QWEN: (all_the_time(GOOD, 0.75),),
+        "Qwen/Qwen3-235B-A22B": (all_the_time(BUSY, 0.75),),
+        GLM: (all_the_time(GOOD, 0.75),),
+        "deepseek-ai/DeepSeek-V3.1": (all_the_time(BUSY, 0.75),),
+        "mistralai/Mistral-Small-3.2-24B": (all_the_time(loses, 0.75),),
+        "google/gemma-3-27b-it": (all_the_time(GOOD, 0.75),),
+        "openai/gpt-oss-120b": (all_the_time(BUSY, 0.75),),
+        "moonshotai/Kimi-K2-Instruct": (all_the_time(GOOD, 0.75),),
+        "microsoft/phi-4": idle,
+    }
+    teams = ("chat", "code", "search", "batch")
+    return tuple(
+        pod(
+            number,
+            *story,
+            model=model,
+            name="model",
+            labels={**CHAT, "namespace": teams[number % len(teams)]},
+        )
+        for number, (model, story) in enumerate(stories.items())
     )
 
 
@@ -322,6 +353,7 @@ WORLDS: dict[str, WorldSpec] = {
     "healthy": WorldSpec(_healthy),
     "harmful": WorldSpec(_harmful, hours=1.5),
     "states": WorldSpec(_states, hours=1),
+    "eleven": WorldSpec(_eleven, hours=0.75, every=4, evaluated=2),
     "idle": WorldSpec(_idle, hours=1),
     "exporter-down": WorldSpec(
         lambda _: (

@@ -3,6 +3,7 @@ refuse.
 """
 
 import json
+import re
 import subprocess
 import tracemalloc
 from argparse import Namespace
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dashboards import worlds_write
+from docs.transcripts import missing, transcript_of
 from history.api import WITHOUT_BUCKETS, api
 from history.world import (
     ACCEPTED,
@@ -39,6 +41,7 @@ from support.faulty_server import (
     status,
 )
 from support.programs import find_program, process
+from support.repository import text_of
 from vllm_specdec_exporter.commands.history.configuration import Configuration
 from vllm_specdec_exporter.commands.history.document import (
     FORMAT,
@@ -597,3 +600,14 @@ async def test_a_value_that_is_no_number(value: str) -> None:
         with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
             await source.grid("up", TimeGrid(60.0, 60.0, 1))
         await source.close()
+
+
+def test_the_readme_shows_what_it_prints(prometheus: str) -> None:
+    """A speedup over no speculation, from vLLM's own series alone."""
+    (block,) = re.findall(
+        r"```console\n(\$ vllm-specdec-exporter history .+?)```",
+        text_of("README.md"),
+        re.DOTALL,
+    )
+    printed = run_here("history", prometheus, *LLAMA).out
+    assert missing(transcript_of(block).output, printed) == ""
