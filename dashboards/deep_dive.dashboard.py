@@ -13,7 +13,7 @@ from grafana_panels import (
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping
 from grafana_panels.models import models_table
-from grafana_panels.promql import IDENTITY, Flow, metric, recorded, total, windowed
+from grafana_panels.promql import IDENTITY, MODEL, Flow, growth, metric, recorded, total
 from grafana_panels.table import Column, joined_table
 from mixin import CLUSTER
 
@@ -64,18 +64,19 @@ engines = joined_table(
         ),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column(
-            "Drafts",
-            total(windowed("window_drafts"), IDENTITY),
+            "Drafts, 5 m",
+            growth("vllm_specdec_drafts_total", by=IDENTITY, over="5m"),
             unit="locale",
             decimals=0,
-            width=85,
+            width=95,
         ),
         Column(
             "K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50
         ),
         Column(
             "Estimated K",
-            total(metric("recommended_num_speculative_tokens"), IDENTITY),
+            f"{total(metric('recommended_num_speculative_tokens'), IDENTITY)} "
+            f"unless on ({MODEL}) {choice_of_k.OVERRULED}",
             decimals=0,
             width=100,
         ),

@@ -9,7 +9,7 @@ from grafana_panels.latency import latency
 from grafana_panels.models import models_table
 from grafana_panels.palette import BLUE, GREY, ORANGE, POSITIONS, SKY
 from grafana_panels.panel import Panel, lines, over_time
-from grafana_panels.promql import MODEL, MODEL_LEGEND, total
+from grafana_panels.promql import INTERVAL, MODEL, MODEL_LEGEND, total
 from grafana_panels.promql import growth as growth_of
 from grafana_panels.variables import LABELS, MODELS, selector
 from grafana_panels.vllm import SPECULATES, growth, summed_rate
@@ -20,8 +20,14 @@ _ACCEPTED, _DRAFTED, _DRAFTS = (
     for name in ("accepted_tokens", "draft_tokens", "drafts")
 )
 _BY_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+_EACH, _EACH_DRAFTS = (
+    f"increase(«vllm»{name}{{{MODELS}}}[{INTERVAL}])"
+    for name in (_BY_POSITION, _DRAFTS)
+)
+#: Of the engines that draft so far: a K of 3 does not make the fourth position worse.
 _SHARE_BY_POSITION = (
-    f"{growth(_BY_POSITION, 'position')} / on () group_left () ({growth(_DRAFTS)} > 0)"
+    f"{growth(_BY_POSITION, 'position')} / (sum by (position) "
+    f"(0 * {_EACH} + ignoring (position) group_left () {_EACH_DRAFTS}) > 0)"
 )
 
 #: Of a model that both serve, there are two lines.
@@ -88,8 +94,8 @@ drafts: list[Panel] = [
         width=8,
     ),
     lines(
-        "Acceptance by position",
-        "Of drafts of all models of vLLM together. Late lines near 0: lower K.",
+        "Acceptance by position, all models together",
+        "Of drafts of vLLM that are so long. Late lines near 0: lower K.",
         {},
         others=[
             over_time(

@@ -53,11 +53,10 @@ SEVERITIES = {
     2: (WARNING, AMBER),
     3: (INFO, PALE_SKY),
 }
-#: Down is one tile, and without a verdict is one: with one for each state the letters
-#: would be too small to be read.
+#: Without a verdict is one tile: with one for each state the letters would be too small
+#: to be read.
 SUMS = {
-    1: ("✖ DOWN", verdict.VERDICTS[1][1]),
-    **{code: verdict.VERDICTS[code] for code in range(2, 9)},
+    **{code: verdict.VERDICTS[code] for code in range(9)},
     9: ("NO VERDICT", GREY),
 }
 
@@ -88,7 +87,9 @@ MISSING = (
     ),
     missing("$1 fires: see its runbook below.", OF_DATA, "alertname"),
     missing(
-        "No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"
+        "No requests reach $1: nothing to do here.",
+        f"min by (model_name) ({metric('activity', state='idle')}) == 1",
+        "model_name",
     ),
     missing(
         "Method unknown: set --spec.config.",
@@ -124,6 +125,11 @@ _JUDGED = f"timestamp({_JUDGES})[3h:1m]"
 _BUDGET_IN = (
     f"(7200 - time() + min(min_over_time({_JUDGED})) > 0) and on () {_JUDGES}\n"
     f"unless on () ({_HOUR_AGO} or {_OVERSPENT})"
+)
+#: Why nothing is known of a budget.
+_NO_BUDGET = (
+    f"(2 * group({WATCHDOG} and on () {metric('build_info', TARGETS)}) or on () "
+    f"group({WATCHDOG}) or on () vector(0)) unless on () ({_HOUR_AGO} or {_JUDGES})"
 )
 
 
@@ -205,7 +211,7 @@ first_line: list[Panel] = [
         ),
         targets=[
             now(
-                f'count_values("verdict", clamp({verdict.of_models()}, 1, 9))',
+                f'count_values("verdict", clamp_max({verdict.of_models()}, 9))',
                 "{{verdict}}",
             )
         ],
@@ -279,11 +285,25 @@ worth: list[Panel] = [
         targets=[
             now(f"clamp_min(min({BUDGET}), 0)", "left, of the worst model"),
             now(_BUDGET_IN, "known after, at most"),
+            now(f"1 - min({_OBJECTIVE})", "of all drafts may lose"),
+            now(_NO_BUDGET, "unknown"),
         ],
         **RATIO,
-        overrides=[named("known after, at most", unit="s", decimals=0)],
+        overrides=[
+            named("known after, at most", unit="s", decimals=0),
+            named(
+                "unknown",
+                mappings=word_mapping(
+                    {
+                        2: ("nothing judged yet", GREY),
+                        1: ("no exporter answers", GREY),
+                        0: ("no rules", GREY),
+                    }
+                ),
+            ),
+        ],
         text="value_and_name",
-        no_value="no judged drafts, or no rules",
+        no_value="no drafts judged for an hour",
         width=8,
         rows=4,
     ),
@@ -294,7 +314,7 @@ models = models_table(
     "Models",
     "Worst first. est.: estimated; BYPASSED: no drafts; engine-hours: of 24 hours.",
     f"no model: {SEE}",
-    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=90),
+    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=88),
     states=verdict.of_models(),
     rows=9,
 )

@@ -141,7 +141,19 @@ def _while_set(record: str) -> str:
 #: whose own is 1 but for the last digits.
 _ADVISED = f'count_values by ({MODEL}) ("{K}", {metric("recommended_" + K)})'
 _TRIED = recorded("tried_speedup_at:ratio")
+#: What was measured decides: the estimate of such a K is none any more.
+OVERRULED = f"({_ADVISED} and on ({BY_K}) {_TRIED} < .999)"
 _MARKS = f"2 * ({_ADVISED} ^ 0 and on ({BY_K}) {_TRIED} < .999)\nor {_ADVISED} ^ 0"
+
+
+def _overruled_at() -> str:
+    """Return the batch size, a power of two, that a mean engine needs, of a model whose
+    estimated K was slower.
+    """
+    running = recorded("requests_running:avg5m")
+    size = f"2 ^ ceil(log2(clamp({running}, 1, 1024))) and on ({MODEL}) {OVERRULED}"
+    sizes = f'count_values by ({MODEL}) ("value", {size})'
+    return f'label_replace({sizes}, "batch_size", "$1", "value", "(.+)")'
 
 
 which_k: list[Panel] = [
@@ -216,22 +228,23 @@ which_k: list[Panel] = [
     ),
     joined_table(
         "What each K gives",
-        ("Estimated, a smaller K at least; Measured, where that K ran, leads."),
+        "Est.: a smaller K at least. Where a K ran, Measured decides.",
         {**LABELS, K: "K"},
         [
             Column(
-                "Speedup",
+                "Speedup, est.",
                 f"{_AT_EACH_K} + 0\nor on () {_WITHOUT_RULES}",
                 "suffix:×",
                 2,
-                width=85,
+                width=110,
             ),
             Column(
-                "Gain",
-                f"{_AT_EACH_K} / on ({MODEL}) group_left () ({_AT_OWN_K}) - 1",
+                "Gain, est.",
+                f"{_AT_EACH_K} / on ({MODEL}) group_left () ({_AT_OWN_K}) - 1\n"
+                f"unless on ({BY_K}) abs({_TRIED} - 1) > .001",
                 unit="percentunit",
                 decimals=0,
-                width=65,
+                width=85,
             ),
             Column(
                 "Measured",
@@ -272,14 +285,20 @@ which_k: list[Panel] = [
         numbered="K",
         no_value=NOTHING,
         width=15,
-        rows=11,
+        rows=13,
     ),
     joined_table(
         "Estimated best K by batch size",
-        "Of an engine. 0: no speculation. The status page has the schedule to paste.",
+        "0: no speculation. Slower: the estimated K has run at this load; keep yours.",
         {**LABELS, "batch_size": "Batch"},
         [
-            Column("K", ADVISED_AT, decimals=0, width=50),
+            Column("K, est.", ADVISED_AT, decimals=0, width=70),
+            Column(
+                "Measured",
+                _overruled_at(),
+                width=90,
+                mappings=word_mapping({1: ("slower", AMBER)}),
+            ),
             Column(
                 "Running now",
                 _present_batch(),
@@ -292,7 +311,7 @@ which_k: list[Panel] = [
         numbered="Batch",
         no_value="no schedule",
         width=9,
-        rows=11,
+        rows=13,
     ),
 ]
 

@@ -136,8 +136,8 @@ _CAUSES = {
     "drafts": "length",
     "load": "load",
     "load_or_K": "K or load, not told apart",
-    "faster": "K or load, but measured: faster",
-    "slower": "K or load, but measured: slower",
+    "faster": "K or load, est. only: measured, tokens came faster",
+    "slower": "K or load, est. only: measured, tokens came slower",
 }
 
 

@@ -9,7 +9,15 @@ from . import links, verdict
 from .field import HOURS, Json, named, pattern, word_mapping
 from .palette import GREY
 from .panel import Table
-from .promql import MODEL, in_words, metric, or_without_rules, recorded, speedup, total
+from .promql import (
+    MODEL,
+    in_words,
+    metric,
+    or_without_rules,
+    recorded,
+    speedup,
+    total,
+)
 from .table import WRAPPED, Column, filled, joined_table
 from .variables import LABELS, MODELS
 
@@ -18,27 +26,55 @@ FAST = or_without_rules(_SPEEDUP, speedup(MODEL))
 
 
 _CHANGE = "speedup_change:cause"
+#: Codes of models whose speedup has no reason for a change.
+_NO_CHANGE = 0
+_INCLUDES_ONE = 1
+_NOTHING_KNOWN = 2
+_OF_ANOTHER = {"load": "load", "load_or_K": "K or load"}
+
+
+def rests_on() -> str:
+    """Return 1 for each model that drafts, with a label: its drafts in the five minutes
+    that its verdict is of, and the percentage of its tokens that came out of them.
+    """
+    drafts, accepted, tokens = (
+        recorded(f"{name}:rate5m")
+        for name in ("drafts", "accepted_tokens", "generation_tokens")
+    )
+    share = f"clamp_max(({drafts} + {accepted}) / ({tokens} > 0), 1)"
+    numbers = (f"round(300 * {drafts} > 0)", f"round(100 * {share})")
+    return in_words(MODEL, "rests", *numbers)
+
+
+def rests_on_mappings() -> list[Json]:
+    """Return the mappings of these labels to words, drafts in thousands or millions."""
+    return [
+        pattern(rf"(\d+){digits} (\d+)", f"$1{unit}, $2 %")
+        for digits, unit in ((r"\d{6}", "M"), (r"\d{3}", "k"), ("", ""))
+    ]
 
 
 def why() -> str:
-    """Return 1 for each model whose speedup changed, with a label: what the load (or
-    another K) took, what drafts took, the whole change, and the word for the first.
+    """Return 1 for each model whose speedup changed, with a label: the speedup before
+    and now, what drafts took, what the load (or another K) took, and the word for that.
     """
-    drafts = recorded(_CHANGE, cause="drafts")
     load = f'{recorded(_CHANGE)[:-1]},cause!="drafts"}}'
-    change = f"sum by ({MODEL}) ({recorded(_CHANGE)})"
-    parts = (f"round({part}, 0.01)" for part in (load, drafts, change))
+    drafts = f'{verdict.every(_CHANGE)}{{cause="drafts"}}'
+    before = f'{verdict.every("before:median")}{{of="speedup"}}'
+    speedups = (load, drafts, before, verdict.every(_SPEEDUP))
+    parts = (f"round({part}, 0.01)" for part in speedups)
     return in_words(MODEL, "why", *parts, and_label="cause")
 
 
 def no_reason(states: str) -> str:
     """Return 1 for each other model, with a label: that its speedup has not changed,
-    or that nothing is known.
+    that its interval includes 1, or that nothing is known.
     """
-    level = f"0 * {recorded('before:median', of='speedup')}"
+    level = f"{_NO_CHANGE} * {recorded('before:median', of='speedup')}"
     codes = (
-        f"sum without (of) ({level}) and on ({MODEL}) {recorded(_SPEEDUP)}\n"
-        f"or on ({MODEL}) (1 + 0 * ({states}))"
+        f"sum without (of) ({level}) and on ({MODEL}) {verdict.every(_SPEEDUP)}\n"
+        # Less 1 where the verdict is UNKNOWN.
+        f"or on ({MODEL}) ({_NOTHING_KNOWN} - (({states}) == bool {verdict.UNKNOWN}))"
     )
     return (
         f'count_values by ({MODEL}) ("why", {codes}) unless on ({MODEL}) '
@@ -51,20 +87,24 @@ def why_mappings() -> list[Json]:
     signs = {"-": "-", "": "+"}
     mappings = [
         pattern(
-            rf"{load}([\d.]+) {drafts}([\d.]+) {change}([\d.]+) {cause}",
-            f"by {signs[change]}$3: drafts {signs[drafts]}$2, {blamed} {signs[load]}$1",
+            rf"{load}([\d.]+) {drafts}([\d.]+) (\S+) (\S+) {cause}",
+            f"speedup $3 to $4: acceptance {signs[drafts]}$2, {blamed} {signs[load]}$1",
         )
-        for cause, blamed in {"load": "load", "load_or_K": "K or load"}.items()
-        for load, drafts, change in product(signs, repeat=3)
+        for cause, blamed in _OF_ANOTHER.items()
+        for load, drafts in product(signs, repeat=2)
     ]
     mappings += [
         pattern(
-            rf"\S+ \S+ (\S+) {measured}",
-            f"{measured}, measured; estimated $1",
+            rf"\S+ \S+ (\S+) (\S+) {measured}",
+            f"est. $1 to $2, but tokens came {measured}: the measurement counts",
         )
         for measured in ("faster", "slower")
     ]
-    words = {"0": {"text": "no change"}, "1": {"text": "-"}}
+    words = {
+        str(_NO_CHANGE): {"text": "no change"},
+        str(_INCLUDES_ONE): {"text": "interval includes 1"},
+        str(_NOTHING_KNOWN): {"text": "-"},
+    }
     return [*mappings, {"type": "value", "options": words}]
 
 
@@ -110,14 +150,21 @@ def models_table(
         "No other K": verdict.no_other_k(),
         "Change": why(),
         "No change": no_reason(states),
+        "Sample": rests_on(),
     }
     return joined_table(
         title,
         description,
-        {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
+        {
+            **LABELS,
+            "verdict": "Verdict",
+            "todo": "Do",
+            "why": "Why",
+            "rests": "Rests on",
+        },
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=106),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=104),
             Column(
                 "Since",
                 verdict.since(),
@@ -135,7 +182,7 @@ def models_table(
                 width=50,
                 mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
             ),
-            Column("Engine-h won", won(MODEL), **HOURS, width=112),
+            Column("Engine-h won", won(MODEL), **HOURS, width=106),
         ],
         hidden=links.CHOSEN,
         overrides=[
@@ -152,6 +199,7 @@ def models_table(
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),
+            named("Rests on", custom__width=88, mappings=rests_on_mappings()),
             *(named(name, custom__hidden=True) for name in queries),
             *(
                 named(name, links=[links.to_model("Deep dive")])

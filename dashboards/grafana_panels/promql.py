@@ -313,10 +313,10 @@ def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
     Args:
         by: labels of the rows.
         label: the label of the result.
-        numbers: expressions, up to three.
+        numbers: expressions, up to four.
         and_label: a label of the first one that comes behind the numbers.
     """
-    names = ("x", "y", "z")[: len(numbers)]
+    names = ("w", "x", "y", "z")[-len(numbers) :]
     first, *others = zip(names, numbers, strict=True)
     kept = f"{by}, {and_label}" if and_label else by
     joined = f'count_values by ({kept}) ("{first[0]}", {first[1]})'

@@ -102,7 +102,7 @@ tiles: list[Panel] = [
                 "per-request data",
                 mappings=word_mapping(
                     {
-                        0: ("NO: means only", GREY),
+                        0: ("no per-request data: only means", GREY),
                         1: ("● NO RECORDS", AMBER),
                         2: ("● PARTLY", AMBER),
                         3: ("▲ YES", BLUE),
@@ -118,7 +118,7 @@ tiles: list[Panel] = [
             ),
         ],
         background=True,
-        no_value="NO: means only",
+        no_value="no per-request data: only means",
         width=12,
     ),
     Stat(

@@ -34,6 +34,7 @@ VERDICTS = {
 
 #: Codes with an interval.
 JUDGED = (2, 3, 5, 6, 7, 8)
+UNKNOWN = 5
 #: The first codes that call for something, and a further one: K is the advised one.
 _LOSES = 3
 _KEEP = 20
@@ -49,8 +50,9 @@ TODO = {
     13: "run an exporter",
     _KEEP: "keep K",
     10: "wait for drafts",
-    11: "send requests",
-    **dict.fromkeys((6, 8, 9, 12), "-"),
+    11: "nothing: no requests",
+    **dict.fromkeys((6, 8), "no advice on K"),
+    **dict.fromkeys((9, 12), "-"),
 }
 #: Words for the least time that a verdict has stood, in hours, where it is that of all
 #: the data that there is.
@@ -90,7 +92,7 @@ def of_models() -> str:
     return or_without_rules(STATE, without_rules(MODEL))
 
 
-def _every(record: str) -> str:
+def every(record: str) -> str:
     """Return a record of all models: it is joined with one of the chosen models."""
     return f"model:vllm_specdec_{record}"
 
@@ -99,8 +101,8 @@ def harm(select: str = MODELS) -> str:
     """Return a number by which models come in ascending order, the worst first: code,
     then the interval's low end.
     """
-    state = f"{_every(STATE)}{{{select}}}"
-    low = f'0.01 * clamp_max({_every(INTERVAL)}{{bound="low"}}, 50)'
+    state = f"{every(STATE)}{{{select}}}"
+    low = f'0.01 * clamp_max({every(INTERVAL)}{{bound="low"}}, 50)'
     return f"({state} + on ({MODEL}) {low} or {state} + 0)"
 
 
@@ -109,16 +111,16 @@ def judged() -> str:
     verdict, the basis.
     """
     low = recorded(INTERVAL, bound="low")
-    high = f'{_every(INTERVAL)}{{bound="high"}}'
+    high = f'{every(INTERVAL)}{{bound="high"}}'
     ends = (f"round({end}, 0.01)" for end in (low, high))
-    return in_words(MODEL, "verdict", *ends, _every(STATE), and_label="basis")
+    return in_words(MODEL, "verdict", *ends, every(STATE), and_label="basis")
 
 
 def not_judged(states: str) -> str:
     """Return 1 for each other model of these states, with a label: its code."""
     return (
         f'count_values by ({MODEL}) ("verdict", ({states}) unless on ({MODEL}) '
-        f"{_every(INTERVAL)})"
+        f"{every(INTERVAL)})"
     )
 
 
@@ -141,10 +143,10 @@ def verdict_mappings() -> list[Json]:
 
 _K, _LEAST_K = (f"num_speculative_tokens:{end}" for end in ("max", "min"))
 #: Of an even number of engines the median may be half way between two.
-_ADVISED = f"floor({_every('recommended_num_speculative_tokens:median')})"
+_ADVISED = f"floor({every('recommended_num_speculative_tokens:median')})"
 #: Of models that draft: advice on K outlives that.
-_DRAFTING = f"and {_every(STATE)} > 1 < {max(JUDGED) + 1} != 4"
-_SAME = f"== {_every(_LEAST_K)}"
+_DRAFTING = f"and {every(STATE)} > 1 < {max(JUDGED) + 1} != 4"
+_SAME = f"== {every(_LEAST_K)}"
 _ANOTHER = f"{_SAME} != {_ADVISED} {_DRAFTING}"
 
 
@@ -153,7 +155,7 @@ def another_k() -> str:
     percent, its K, that K, and whether the gain is measured or estimated.
     """
     gain = f"round(100 * {recorded('advised_gain:ratio')})"
-    in_use = f"{_every(_K)} {_ANOTHER}"
+    in_use = f"{every(_K)} {_ANOTHER}"
     return in_words(MODEL, "todo", gain, in_use, _ADVISED, and_label="basis")
 
 
@@ -164,7 +166,7 @@ def no_other_k() -> str:
     state = recorded(STATE)
     keep = f"{_KEEP} + 0 * ({recorded(_K)} {_SAME} == {_ADVISED} {_DRAFTING})"
     codes = (
-        f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({_every(_K)} "
+        f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({every(_K)} "
         f"{_ANOTHER})"
     )
     return f'count_values by ({MODEL}) ("todo", {codes})'
@@ -206,18 +208,22 @@ def since() -> str:
 
 def since_mappings() -> list[Json]:
     """Return the mappings of times below 0: at least so long."""
+    young = {"-1": {"text": "all data, < 10 m"}}
     return [
-        {
-            "type": "range",
-            "options": {
-                "from": -3600 * longest,
-                "to": -3600 * shortest,
-                "result": {"text": word},
-            },
-        }
-        for (shortest, word), longest in zip(
-            AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True
-        )
+        {"type": "value", "options": young},
+        *(
+            {
+                "type": "range",
+                "options": {
+                    "from": -3600 * longest,
+                    "to": -3600 * shortest,
+                    "result": {"text": word},
+                },
+            }
+            for (shortest, word), longest in zip(
+                AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True
+            )
+        ),
     ]
 
 

@@ -92,7 +92,8 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     states = drawn[Scene("states", "overview")].panel("Models by verdict")
     # From bad to good, as in the table below.
     assert states.lines[::2] == (
-        "✖ DOWN",
+        "✖ EXPORTER DOWN",
+        "✖ vLLM DOWN",
         "▼ HARMFUL",
         "▼ LIKELY HARMFUL",
         "BYPASSED",
