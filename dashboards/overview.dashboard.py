@@ -293,9 +293,10 @@ worth: list[Panel] = [
             named("known after, at most", unit="s", decimals=0),
             named(
                 "unknown",
+                unit="short",
                 mappings=word_mapping(
                     {
-                        2: ("nothing judged yet", GREY),
+                        2: ("none judged now", GREY),
                         1: ("no exporter answers", GREY),
                         0: ("no rules", GREY),
                     }

@@ -28,7 +28,7 @@ from support.prometheus import PrometheusError, PrometheusServer
 #: How the legend of a threshold begins: it is there without data, too.
 LIMIT = "limit: "
 #: Columns of relative differences, which may be below 0 and above 1.
-DIFFERENCES = frozenset({"Gain", "Measured"})
+DIFFERENCES = frozenset({"Gain, est.", "Measured"})
 #: What rounding may add to a ratio.
 _TOLERANCE = 1e-9
 

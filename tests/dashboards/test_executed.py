@@ -37,6 +37,7 @@ HAPPENED = {
 UNSEEN = {
     ("deep-dive: Before and after each change", "D"),
     ("deep-dive: What each K gives", "C"),
+    ("deep-dive: Estimated best K by batch size", "B"),
     ("overview: What is missing", "F"),
     ("overview: What is missing", "H"),
     ("overview: What is missing", "I"),
