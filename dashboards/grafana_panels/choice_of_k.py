@@ -153,7 +153,8 @@ def _overruled_at() -> str:
     running = recorded("requests_running:avg5m")
     size = f"2 ^ ceil(log2(clamp({running}, 1, 1024))) and on ({MODEL}) {OVERRULED}"
     sizes = f'count_values by ({MODEL}) ("value", {size})'
-    return f'label_replace({sizes}, "batch_size", "$1", "value", "(.+)")'
+    renamed = f'label_replace({sizes}, "batch_size", "$1", "value", "(.+)")'
+    return f"max by ({MODEL}, batch_size) ({renamed})"
 
 
 which_k: list[Panel] = [

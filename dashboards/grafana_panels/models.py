@@ -88,7 +88,7 @@ def why_mappings() -> list[Json]:
     mappings = [
         pattern(
             rf"{load}([\d.]+) {drafts}([\d.]+) (\S+) (\S+) {cause}",
-            f"speedup $3 to $4: acceptance {signs[drafts]}$2, {blamed} {signs[load]}$1",
+            f"$3 to $4 ×: drafts {signs[drafts]}$2, {blamed} {signs[load]}$1",
         )
         for cause, blamed in _OF_ANOTHER.items()
         for load, drafts in product(signs, repeat=2)
@@ -96,7 +96,7 @@ def why_mappings() -> list[Json]:
     mappings += [
         pattern(
             rf"\S+ \S+ (\S+) (\S+) {measured}",
-            f"est. $1 to $2, but tokens came {measured}: the measurement counts",
+            f"est. $1 to $2, but tokens came {measured}, which counts",
         )
         for measured in ("faster", "slower")
     ]
@@ -127,7 +127,7 @@ def models_table(
     no_value: str,
     *more: Column,
     states: str,
-    why_width: int = 150,
+    why_width: int = 158,
     **options: Any,
 ) -> Table:
     """Return the table of models with these states, the worst first, with further
@@ -170,7 +170,7 @@ def models_table(
                 verdict.since(),
                 unit="s",
                 decimals=1,
-                width=110,
+                width=106,
                 mappings=verdict.since_mappings(),
             ),
             *more,
@@ -189,7 +189,7 @@ def models_table(
             named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
             named(
                 "Do",
-                custom__width=174,
+                custom__width=140,
                 custom__cellOptions=WRAPPED,
                 mappings=verdict.todo_mappings(),
             ),
@@ -199,6 +199,8 @@ def models_table(
                 custom__cellOptions=WRAPPED,
                 mappings=why_mappings(),
             ),
+            # Grafana's own least width would push the last column out.
+            named("Model", custom__minWidth=105),
             named("Rests on", custom__width=88, mappings=rests_on_mappings()),
             *(named(name, custom__hidden=True) for name in queries),
             *(

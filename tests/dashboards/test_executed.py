@@ -727,7 +727,7 @@ QUESTIONS = (
         world="day",
         panel=MODELS,
         answer=cause,
-        expected="acceptance",
+        expected="drafts",
     ),
     Question(
         "How much would another K gain?",

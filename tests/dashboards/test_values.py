@@ -334,9 +334,7 @@ def test_the_change_of_a_speedup_is_what_its_causes_add_up_to(
     judged = speedup[~np.isnan(speedup)]
     was, here, of_drafts, of_load = map(
         float,
-        re.findall(r"speedup (\S+) to (\S+): acceptance (\S+), load (\S+)", row["Why"])[
-            0
-        ],
+        re.findall(r"(\S+) to (\S+) ×: drafts (\S+), load (\S+)", row["Why"])[0],
     )
     change = here - was
     causes = {dict(labels)["cause"]: value for labels, value in contributions.items()}
@@ -357,7 +355,7 @@ def test_two_causes_of_one_minute_are_both_named_with_what_each_took(
     with the time while it paid, of which only a quarter of an hour is known.
     """
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
-    words = r"speedup (\S+) to (\S+): acceptance (\S+), load (\S+)"
+    words = r"(\S+) to (\S+) ×: drafts (\S+), load (\S+)"
     found = re.fullmatch(words, row["Why"])
     assert found, row["Why"]
     was, here, of_drafts, of_load = map(float, found.groups())
@@ -386,9 +384,7 @@ def test_a_measured_k_leads_over_the_estimate_on_every_surface(changes: World) -
         row = panel(changes, name).rows("model_name")[QWEN,]
         assert re.fullmatch(r"keep K 5: 3 was \d % slower", row["Do"]), name
         gain[name] = -int(row["Do"].split(" was ")[1].split()[0])
-        words = (
-            r"est\. 1\.\d+ to 1\.\d+, but tokens came faster: the measurement counts"
-        )
+        words = r"est\. 1\.\d+ to 1\.\d+, but tokens came faster, which counts"
         assert re.fullmatch(words, row["Why"]), name
     rows = panel(changes, "deep-dive: Before and after each change").rows("was_k")
     assert rows["3",]["Since then"] == "faster now"
