@@ -113,7 +113,7 @@ def _serves() -> Record:
         why=(
             "Models that a vLLM with speculation serves, so that lost exporters "
             "matter; by the label where.\n"
-            "- here: Prometheus scrapes the vLLM in the namespace of the exporters.\n"
+            "- here: Prometheus scrapes a vLLM that has drafted in this namespace.\n"
             "- elsewhere, if there was none here for a week: it scrapes one in another "
             "namespace, where the exporters read it, or did within a week. Another "
             "vLLM with the same name of a model is none of theirs.\n"
@@ -280,7 +280,7 @@ def _lost() -> tuple[Alert, ...]:
             ),
             action=_LOOK,
             why=(
-                "Page, reason=unreachable: all exporters answer, and none reads its "
+                "Page, reason=unreachable: exporters answer, and none of them reads its "
                 "vLLM. A refused port may be a loading model, and a name without an "
                 "address a service scaled to zero: if all servers of a namespace fail "
                 "so, there may be nothing to watch, unless Prometheus scrapes a vLLM "

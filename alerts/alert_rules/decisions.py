@@ -143,23 +143,24 @@ def _silences() -> Record:
             },
         ),
         why=(
-            "What keeps the rules of Disable below quiet, by the label why. What they "
+            "What keeps the rules of Disable below quiet, by the label why; each "
+            "reason is read by the rule that it names. What they "
             "read is in recording.yml, from top to bottom: decisive (acceptance, "
             "length and speedup), published_rule (the lowest of the former two over "
             "its threshold, so that 1 is the limit), is_known_not_to_lose, "
             "may_pay_by_a_guess, and disable_rule (the lowest of all three, where "
             "neither of these holds).\n"
-            "- waves: it does not begin, because yesterday within three hours of this "
-            "time it was too low for a quarter of an hour (more than four samples, one "
-            "in three minutes) and has been well since, as with a batch every night; "
-            "or because it fired within a day, and has been well for a quarter of the "
-            "last half hour.\n"
-            "- asked: to measure is asked for once in six days.\n"
-            "- off: it does not go on, because the method has no engines, but the "
-            "model has; or the model has several methods now, and is judged as a whole "
-            "no more; or tokens have no drafts.\n"
-            "- harm: Harmful has told of it within two hours, of this method or of the "
-            "model."
+            "- waves: action=disable does not begin, because yesterday within three "
+            "hours of this time it was too low for a quarter of an hour (more than "
+            "four samples, one in three minutes) and has been well for as long since, "
+            "as with a batch every night; or because it fired within a day, and has "
+            "been well for a quarter of an hour in the last half hour.\n"
+            "- asked: action=measure fires once in six days.\n"
+            "- off: action=disable does not go on, because the method has no engines, "
+            "but the model has; or the model has several methods now, and is judged as "
+            "a whole no more; or tokens have no drafts.\n"
+            "- harm: the ticket is not sent, because Harmful has told of it within two "
+            "hours, of this method or of the model. The rule for programs fires then."
         ),
     )
 
@@ -260,8 +261,8 @@ def _measure() -> Alert:
         threshold=t.each(_limits(_BELOW), "measure", t.NUMBER),
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "Ticket, action=measure: a guess does not silence the rule on acceptance, "
-            "and that rule alone does not act against a guess. It stands for "
+            "Ticket, action=measure, in place of action=disable: acceptance is too "
+            "low, but by a guess speculation may pay. It stands for "
             "three hours after acceptance was last too low, ends after 12 hours, and "
             "is not told again within six days: measuring is asked for once."
         ),

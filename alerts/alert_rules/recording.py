@@ -11,7 +11,7 @@ from .rule import Group, Record
 #: The words that the names of records use.
 ABOUT = (
     "What alerts, panels and overviews of many clusters are computed from. A series "
-    "that ends in :bool is 1 or absent. "
+    "that ends in :bool is 1 or absent (reads_vllm: 1 or 0). "
     "A guess is an estimate that is neither measured nor calibrated, or whose "
     "interval includes 1. Judged is what has a known "
     "speedup and enough drafts. By default severe_speedup is 0.9, harmful_speedup 1 "
@@ -114,7 +114,8 @@ def _thresholds() -> Record:
             "The thresholds of every model, by the label threshold. Where exporters "
             "of one model disagree, the lowest counts. An exporter of several models "
             "publishes the thresholds of each, because PromQL cannot join several "
-            "with several. No series, no alert: VLLMSpecDecodeRulesBlind reports that."
+            "with several. Without them alerts are silent or unguarded: "
+            "VLLMSpecDecodeRulesBlind reports that."
         ),
     )
 

@@ -18,9 +18,12 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
+
 from . import series as s
 from .rule import Record
 
+_DEFAULTS = Thresholds()
 _DRAFTS = "model:vllm_specdec_drafts:rate5m"
 #: What is known of a model, by the label `verdict`.
 VERDICT = "model:vllm_specdec_verdict:info"
@@ -329,7 +332,7 @@ def _guesses() -> Iterator[Record]:
         why=(
             "A guess: the lowest estimate that is neither measured nor calibrated, or "
             "of a speedup whose interval includes 1. A guess that it pays turns "
-            "Disable into a ticket that asks to measure; it never silences it. Of each "
+            "Disable into a ticket that asks to measure, in place of it. Of each "
             "method as well, of a model with several."
         ),
     )
@@ -369,7 +372,8 @@ def _verdict() -> Iterator[Record]:
         f'min by ({s.MODEL}, method) ({s.DECISIVE}{{measure!="speedup"}} / {limits})',
         why=(
             "Below 1, acceptance is too low: by default the published rule, a mean "
-            "acceptance length below 1.2 or an acceptance below 0.50, for draft "
+            f"acceptance length below {_DEFAULTS.disable_mean_acceptance_length:g} or "
+            f"an acceptance below {_DEFAULTS.disable_acceptance_ratio:.2f}, for draft "
             "models; for cheap drafters their break-even."
         ),
     )
@@ -480,16 +484,20 @@ def _not_losing(scope: _Scope) -> str:
         f"  or ({lately} unless {scope.enough}))"
     )
     beneficial = f"min by ({scope.labels}) ({scope.engines(_BENEFICIAL)}) == 1"
-    measured = f"min by ({scope.labels}) ({scope.engines(_MEASURED)})"
+    measured = scope.engines(_MEASURED)
+    slowest = f"min by ({scope.labels}) ({measured})"
+    drafting = scope.engines("engine:vllm_specdec_drafts:rate5m > 0")
     return (
         f"group by ({scope.labels}) (\n"
         "  # beneficial now or, without a speedup now, when it was judged last\n"
         f"  {s.compare_each(judged, '>=', 'beneficial_speedup')}\n"
-        "  or # every exporter says so\n"
+        "  or # by every verdict that is known or unknown\n"
         f"  ({beneficial} unless {scope.guess})\n"
-        "  or # measured on every engine, and no loss\n"
+        "  or # measured on most engines that draft, and no loss\n"
         "  (\n"
-        f"    {s.compare_each(measured, '>=', 'harmful_speedup')}\n"
+        f"    {s.compare_each(slowest, '>=', 'harmful_speedup')}\n"
+        f"    and count by ({scope.labels}) ({measured})\n"
+        f"      > 0.5 * count by ({scope.labels}) ({drafting})\n"
         f"    and {s.compare_each(scope.speedup, '>=', 'harmful_speedup')}\n"
         "  )\n"
         ")"

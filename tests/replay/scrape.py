@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from msgspec.structs import replace
 
+from alerts.promtool import RULES, series_names
 from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware, for_method
@@ -19,39 +20,15 @@ from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.observe.state import EngineState
-from vllm_specdec_exporter.publish.metrics import METRICS, Metric, MetricScope
+from vllm_specdec_exporter.publish.metrics import METRICS, MetricScope
 
 JOB = "vllm-specdec-exporter"
 START = 1_800_000_000.0
 WINDOW = Window(300.0)
 
-#: What the rules use of an engine's metrics; the rest would only fill the memory.
-_USED = {
-    "drafts_total",
-    "draft_tokens_total",
-    "accepted_tokens_total",
-    "accepted_tokens_per_position_total",
-    "generation_tokens_total",
-    "info",
-    "num_speculative_tokens",
-    "scheduled_num_speculative_tokens",
-    "activity",
-    "payoff",
-    "speedup",
-    "speedup_interval",
-    "judged_speedup",
-    "guessed_speedup",
-    "state_code",
-    "advised_speedup_ratio",
-    "loss_probability",
-    "estimated_speedup",
-    "recommended_num_speculative_tokens",
-    "recommendation",
-    "estimated_speedup_at",
-    "requests_running",
-    "requests_waiting",
-}
-ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.name in _USED)
+#: What the rules read of an engine; the rest would only fill the memory.
+_READ = series_names("".join(path.read_text() for path in RULES.glob("*.yml")))
+ROWS = tuple(row for row in METRICS if row.full_name in _READ)
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -78,7 +78,9 @@ class PolledEngine(Struct, frozen=True, dict=True):
 
     @property
     def judged_delta(self) -> Delta | None:
-        """The increase within the judged window; ``None`` before two samples."""
+        """The increase within the judged window, also while the shortest one overrules
+        its verdict: a cost rests on more drafts; ``None`` before two samples.
+        """
         return self.deltas.get(self.settings.judged)
 
     @property
