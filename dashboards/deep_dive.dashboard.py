@@ -28,8 +28,8 @@ model = models_table(
     "As on the Overview. Modelled: nothing of this server is timed.",
     "no model, or no rules",
     states=recorded(verdict.STATE),
-    why_width=230,
-    rows=4,
+    why_width=200,
+    rows=5,
 )
 
 engines = joined_table(

@@ -164,7 +164,7 @@ def models_table(
         },
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=104),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=100),
             Column(
                 "Since",
                 verdict.since(),
@@ -179,17 +179,17 @@ def models_table(
                 verdict.k_of("num_speculative_tokens", MODEL),
                 unit="short",
                 decimals=0,
-                width=50,
+                width=40,
                 mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
             ),
-            Column("Engine-h won", won(MODEL), **HOURS, width=106),
+            Column("Engine-h won", won(MODEL), **HOURS, width=104),
         ],
         hidden=links.CHOSEN,
         overrides=[
             named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
             named(
                 "Do",
-                custom__width=140,
+                custom__width=174,
                 custom__cellOptions=WRAPPED,
                 mappings=verdict.todo_mappings(),
             ),
@@ -200,8 +200,8 @@ def models_table(
                 mappings=why_mappings(),
             ),
             # Grafana's own least width would push the last column out.
-            named("Model", custom__minWidth=105),
-            named("Rests on", custom__width=88, mappings=rests_on_mappings()),
+            named("Model", custom__minWidth=95),
+            named("Rests on", custom__width=86, mappings=rests_on_mappings()),
             *(named(name, custom__hidden=True) for name in queries),
             *(
                 named(name, links=[links.to_model("Deep dive")])
