@@ -127,7 +127,7 @@ def models_table(
     no_value: str,
     *more: Column,
     states: str,
-    why_width: int = 158,
+    why_width: int = 152,
     **options: Any,
 ) -> Table:
     """Return the table of models with these states, the worst first, with further
@@ -164,13 +164,13 @@ def models_table(
         },
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=100),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=104),
             Column(
                 "Since",
                 verdict.since(),
                 unit="s",
                 decimals=1,
-                width=106,
+                width=104,
                 mappings=verdict.since_mappings(),
             ),
             *more,
@@ -179,7 +179,7 @@ def models_table(
                 verdict.k_of("num_speculative_tokens", MODEL),
                 unit="short",
                 decimals=0,
-                width=40,
+                width=50,
                 mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
             ),
             Column("Engine-h won", won(MODEL), **HOURS, width=104),
@@ -200,8 +200,8 @@ def models_table(
                 mappings=why_mappings(),
             ),
             # Grafana's own least width would push the last column out.
-            named("Model", custom__minWidth=95),
-            named("Rests on", custom__width=86, mappings=rests_on_mappings()),
+            named("Model", custom__minWidth=85),
+            named("Rests on", custom__width=90, mappings=rests_on_mappings()),
             *(named(name, custom__hidden=True) for name in queries),
             *(
                 named(name, links=[links.to_model("Deep dive")])
