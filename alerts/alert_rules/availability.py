@@ -280,11 +280,11 @@ def _lost() -> tuple[Alert, ...]:
             ),
             action=_LOOK,
             why=(
-                "Page, reason=unreachable: exporters answer, and none of them reads its "
-                "vLLM. A refused port may be a loading model, and a name without an "
-                "address a service scaled to zero: if all servers of a namespace fail "
-                "so, there may be nothing to watch, unless Prometheus scrapes a vLLM "
-                "with a model that these exporters read within a week."
+                "Page, reason=unreachable: exporters answer, and none of them reads "
+                "its vLLM. A refused port may be a loading model, and a name without "
+                "an address a service scaled to zero: if all servers of a namespace "
+                "fail so, there may be nothing to watch, unless Prometheus scrapes a "
+                "vLLM with a model that these exporters read within a week."
             ),
             context=t.first(
                 f"{s.READS}{{NAMESPACE}} == 0",

@@ -49,6 +49,9 @@ _PARTS = 10
 #: Share of a wait for which the loop was late, from which nothing is known of the
 #: server: on a busy machine a loop is late for a tenth.
 _LATE_SHARE = 1 / 3
+#: The least of such delays, in seconds: of a deadline of a tenth of a second, the
+#: scheduler of a busy machine alone takes a third.
+_LEAST_LATE = 0.1
 #: Longest wait for the body of a refusal, in seconds, which may name the cause.
 _REFUSAL_SECONDS = 0.5
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
@@ -118,7 +121,8 @@ class _Deadline:
     @property
     def is_blind(self) -> bool:
         """Whether the loop was late for much of the time until now."""
-        return self._late > _LATE_SHARE * (self._loop.time() - self._begin)
+        waited = self._loop.time() - self._begin
+        return self._late > max(_LEAST_LATE, _LATE_SHARE * waited)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
