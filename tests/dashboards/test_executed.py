@@ -713,7 +713,7 @@ QUESTIONS = (
         world="harmful",
         panel=MODELS,
         answer=of_model(LLAMA, "K", "Do"),
-        expected="5, switch off (+76 %, est.)",
+        expected="5, switch off (+75 %, est.)",
     ),
     Question(
         "Why are there tokens but no gain?",
