@@ -164,7 +164,7 @@ def models_table(
         },
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=104),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=98),
             Column(
                 "Since",
                 verdict.since(),
@@ -179,7 +179,7 @@ def models_table(
                 verdict.k_of("num_speculative_tokens", MODEL),
                 unit="short",
                 decimals=0,
-                width=50,
+                width=40,
                 mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
             ),
             Column("Engine-h won", won(MODEL), **HOURS, width=104),
