@@ -84,10 +84,16 @@ class _DecodingSeconds(Struct, frozen=True):
         )
 
 
-def with_observed_step(profile: CostProfile, step: ObservedStep) -> CostProfile:
+def with_observed_step(
+    profile: CostProfile,
+    step: ObservedStep,
+    plain_error: tuple[float, float] | None = None,
+) -> CostProfile:
     """Return the profile with the cost that the engine's own step shows.
 
     Unchanged unless the profile models the hardware and most steps have drafts.
+    `plain_error` is the least and the largest factor of the plain step's time over the
+    modelled one, by default that of the hardware; the page of accuracy gives its own.
     """
     physical = profile.physical
     if (
@@ -100,7 +106,7 @@ def with_observed_step(profile: CostProfile, step: ObservedStep) -> CostProfile:
     if modelled.draft_extra <= 0:
         return profile
     observed = _DecodingSeconds.of(profile, step, modelled.plain_seconds)
-    low, high = PLAIN[plain_kind(physical.target)]
+    low, high = plain_error or PLAIN[plain_kind(physical.target)]
     power = 0.0 if physical.drafter.apart else SHARED_ERROR
     shared = math.pow(observed.high / modelled.seconds, power)
     fastest = modelled.plain_seconds * low * shared
