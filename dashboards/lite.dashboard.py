@@ -114,10 +114,10 @@ drafts: list[Panel] = [
 throughput: list[Panel] = [
     lines(
         "Tokens per second of vLLM",
-        "All output, its part from drafts, and drafted tokens that were rejected.",
+        "All output, accepted draft tokens in it, and rejected draft tokens.",
         {
             "output": (summed_rate("generation_tokens_total"), BLUE),
-            "from drafts": (summed_rate(_ACCEPTED), SKY),
+            "accepted": (summed_rate(_ACCEPTED), SKY),
             "rejected": (
                 f"clamp_min({summed_rate(_DRAFTED)} - {summed_rate(_ACCEPTED)}, 0)",
                 ORANGE,

@@ -174,12 +174,18 @@ def day_before() -> TimeSeries:
 
 _EACH = "pod, instance, engine"
 _ENGINE = f"{MODEL}, instance, engine"
+#: As the alert EngineOutlier has it, over an hour: a fall of all engines is none.
+_OUTLIER = (
+    "engine:vllm_specdec_accepted_tokens:rate1h / "
+    "engine:vllm_specdec_drafts:rate1h < "
+    "engine:vllm_specdec_least_accepted_per_draft:rate1h"
+)
 
 by_pod = lines(
     "Acceptance by pod",
     (
-        "One pod below its peers: compare K, version and traffic. Outlier: below "
-        "outlier_ratio of all."
+        "One pod below its peers: compare K, version and traffic. Outlier: for an hour "
+        "below the model's other engines by outlier_ratio."
     ),
     {"all": (BY_MODEL.acceptance(), GREY)},
     others=[
@@ -192,10 +198,8 @@ by_pod = lines(
         ),
         over_time(
             f"{total(increases('accepted_tokens'), _ENGINE)} / "
-            f"({total(increases('draft_tokens'), _ENGINE)} > 0) < on "
-            f"({MODEL}) group_left () "
-            f"({recorded('acceptance:ratio_rate5m')} * on ({MODEL}) "
-            f"(1 - {threshold('outlier_ratio')}))",
+            f"({total(increases('draft_tokens'), _ENGINE)} > 0) and on ({_ENGINE}) "
+            f"({_OUTLIER})",
             "outlier {{instance}} {{engine}}",
         ),
     ],

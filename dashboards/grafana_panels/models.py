@@ -49,8 +49,9 @@ def rests_on() -> str:
 def rests_on_mappings() -> list[Json]:
     """Return the mappings of these labels to words, drafts in thousands or millions."""
     return [
-        pattern(rf"(\d+){digits} (\d+)", f"$1{unit}, $2 %")
-        for digits, unit in ((r"\d{6}", "M"), (r"\d{3}", "k"), ("", ""))
+        pattern(r"(\d+)(\d)\d{5} (\d+)", "$1.$2M, $3 %"),
+        pattern(r"(\d+)\d{3} (\d+)", "$1k, $2 %"),
+        pattern(r"(\d+) (\d+)", "$1, $2 %"),
     ]
 
 
@@ -179,7 +180,7 @@ def models_table(
                 verdict.k_of("num_speculative_tokens", MODEL),
                 unit="short",
                 decimals=0,
-                width=40,
+                width=50,
                 mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
             ),
             Column("Engine-h won", won(MODEL), **HOURS, width=104),

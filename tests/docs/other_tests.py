@@ -48,6 +48,7 @@ OTHER_TESTS = (
         "docs/operations.md", ("yaml",), "webconfig/test_docs.py", _WEB_CONFIGURATION
     ),
     OtherTest("README.md", ("sh",), "containers/run.sh", "^docker build "),
+    OtherTest("README.md", ("console",), "history/test_command.py", " history http"),
     OtherTest(_DEPLOYMENT, ("sh",), "systemd/test_unit.py", "^make wheel$"),
     OtherTest("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
     OtherTest(
