@@ -312,8 +312,9 @@ def running_exporter(
         elif config is None:
             defaults = dict([LISTEN])
         arguments = [*command, *args]
+        given = {str(argument).partition("=")[0] for argument in args}
         for flag, value in defaults.items():
-            if flag not in args:
+            if flag not in given:
                 arguments += [flag, value]
         config_file.touch()
         if config is not None:
