@@ -315,7 +315,7 @@ models = models_table(
     "Models",
     "Worst first. est.: estimated; BYPASSED: no drafts; engine-hours: of 24 hours.",
     f"no model: {SEE}",
-    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=82),
+    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=88),
     states=verdict.of_models(),
     rows=9,
 )

@@ -128,7 +128,7 @@ def models_table(
     no_value: str,
     *more: Column,
     states: str,
-    why_width: int = 152,
+    why_width: int = 136,
     **options: Any,
 ) -> Table:
     """Return the table of models with these states, the worst first, with further
@@ -165,7 +165,7 @@ def models_table(
         },
         [
             *(Column(name, query) for name, query in queries.items()),
-            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=98),
+            Column("Speedup, 5 m", FAST, unit="suffix:×", decimals=2, width=104),
             Column(
                 "Since",
                 verdict.since(),
@@ -183,14 +183,14 @@ def models_table(
                 width=50,
                 mappings=word_mapping({verdict.MIXED: ("mixed", GREY)}),
             ),
-            Column("Engine-h won", won(MODEL), **HOURS, width=104),
+            Column("Won, 24 h", won(MODEL), **HOURS, width=84),
         ],
         hidden=links.CHOSEN,
         overrides=[
             named("Verdict", custom__width=291, **filled(verdict.verdict_mappings())),
             named(
                 "Do",
-                custom__width=174,
+                custom__width=168,
                 custom__cellOptions=WRAPPED,
                 mappings=verdict.todo_mappings(),
             ),

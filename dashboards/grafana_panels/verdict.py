@@ -208,7 +208,7 @@ def since() -> str:
 
 def since_mappings() -> list[Json]:
     """Return the mappings of times below 0: at least so long."""
-    young = {"-1": {"text": "all data, < 10 m"}}
+    young = {"-1": {"text": "all, < 10 m"}}
     return [
         {"type": "value", "options": young},
         *(
