@@ -173,19 +173,19 @@ def day_before() -> TimeSeries:
 
 
 _EACH = "pod, instance, engine"
-_ENGINE = f"{MODEL}, instance, engine"
+_ENGINE = "instance, engine"
 #: As the alert EngineOutlier has it, over an hour: a fall of all engines is none.
 _OUTLIER = (
-    "engine:vllm_specdec_accepted_tokens:rate1h / "
-    "engine:vllm_specdec_drafts:rate1h < "
-    "engine:vllm_specdec_least_accepted_per_draft:rate1h"
+    f"engine:{metric('accepted_tokens:rate1h')} / "
+    f"engine:{metric('drafts:rate1h')} < "
+    f"engine:{metric('least_accepted_per_draft:rate1h')}"
 )
 
 by_pod = lines(
     "Acceptance by pod",
     (
-        "One pod below its peers: compare K, version and traffic. Outlier: for an hour "
-        "below the model's other engines by outlier_ratio."
+        "Compare K, version, traffic. Outlier: an hour below the other engines by "
+        "outlier_ratio."
     ),
     {"all": (BY_MODEL.acceptance(), GREY)},
     others=[
