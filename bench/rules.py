@@ -80,8 +80,7 @@ def section(engines: int) -> Section:
     """Measure the rules over a fleet; their time is judged from `PROMISED` engines
     on.
     """
-    # One after the other: two servers at once take each other's caches, and both cost
-    # nearly twice as much.
+    # One after the other: two servers at once take each other's caches.
     return judged(engines, measure(engines, "quiet"), measure(engines, "collapse"))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import product
 from pathlib import Path
 
 from support.repository import ROOT, text_of
@@ -51,14 +50,13 @@ PURE = frozenset(ROOMS) - {
 
 #: What pure modules may import or call of `IMPURE` and `IMPURE_CALLS`, and why.
 ALLOWED = {
+    ("engines.tables", "pathlib"): "one file for each engine",
     ("engines.tables", "glob"): "one file for each engine",
     ("publish.events", "logging"): "the numbers of the levels",
     ("publish.metrics", "platform"): "the version of Python, that of the process",
+    ("publish.pages", "pathlib"): "its templates, which are data of the package",
+    ("publish.pages", "read_text"): "its templates, which are data of the package",
 }
-#: Modules that read a table or templates of their own, which are data of the package.
-for _module in ("engines.tables", "publish.metrics", "publish.pages"):
-    ALLOWED |= dict.fromkeys(product([_module], ["pathlib", "read_text"]), "its data")
-
 IMPURE = frozenset(
     {
         "aiohttp",

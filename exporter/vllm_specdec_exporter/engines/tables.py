@@ -1,12 +1,12 @@
 """Every engine and its dialects, from the TOML files of this folder."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..config.tables import read_table
 from . import sglang, trtllm
 from .dialect import Dialect, Formula
 from .engine import Engine
@@ -24,7 +24,7 @@ def _load() -> tuple[list[Engine], list[Dialect]]:
     engines = []
     rows: dict[str, _Row] = {}
     for path in Path(__file__).parent.glob("*.toml"):
-        table = tomllib.loads(path.read_text("utf-8"))
+        table = read_table(__file__, path.name)
         dialects = table.pop("dialects")
         engine = msgspec.convert(table, Engine)
         engines.append(engine)

@@ -5,17 +5,16 @@ derived from it.
 """
 
 import platform
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property, partial
 from itertools import starmap
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from ..config.tables import read_table
 from ..economics.baseline_match import LatencyRatio
 from ..economics.choice import CandidateK
 from ..economics.speculative_config import ScheduleRow
@@ -240,7 +239,6 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
 }
 
 
-_TABLE = Path(__file__).with_suffix(".toml")
 #: The keys of a metric in `metrics.toml`.
 _KEYS = {"scope", "help", "field", "by", "kind", "upstream"}
 
@@ -271,4 +269,4 @@ def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
 
 
 #: Every metric, in the order of the exposition and of the reference.
-METRICS = tuple(starmap(parse_metric, tomllib.loads(_TABLE.read_text("utf-8")).items()))
+METRICS = tuple(starmap(parse_metric, read_table(__file__, "metrics.toml").items()))
