@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import re
 import shutil
 import socket
@@ -35,6 +36,7 @@ from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.engines import MAX_SERVER_INFO
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.runtime.daemon_threads import SharedThreads
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.upstream.client import MAX_BODY, PollError, Upstream
 from vllm_specdec_exporter.upstream.connection import UpstreamConfig, UpstreamTLS
@@ -346,6 +348,32 @@ class TestDeadline:
         assert error.reason == "timeout"
         assert str(error) == "no complete response within 0.4 s"
 
+    @pytest.mark.parametrize(
+        "turns",
+        [
+            pytest.param([(0.0, 0.35)], id="one long turn before its end"),
+            pytest.param([(0.1 * n, 0.095) for n in range(4)], id="only long turns"),
+            pytest.param([(0.25, 1.0)], id="a turn beyond its end"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "behaviour", [hang(), raw(0.3, reset=True)], ids=["no answer", "reset"]
+    )
+    async def test_of_a_loop_that_is_late_itself(
+        self,
+        server: FaultyServer,
+        turns: list[tuple[float, float]],
+        behaviour: Behaviour,
+    ) -> None:
+        """It knows nothing of a server that has not answered by then."""
+        server.behaviour = behaviour
+        loop = asyncio.get_running_loop()
+        for begin, seconds in turns:
+            loop.call_later(begin, time.sleep, seconds)
+        error = await failure(server.url, deadline=0.4)
+        assert error.reason == "stale"
+        assert "the exporter was blocked" in str(error)
+
     async def test_version(self, server: FaultyServer) -> None:
         """It spans the question for the version, which is part of the first poll."""
         server.behaviour = raw(0.3, head(Content_Length=len(BODY)) + BODY)
@@ -438,6 +466,26 @@ class TestBearerToken:
         assert str(file) in result.failure.message
         assert "ret" not in result.failure.message.replace(str(file), "")
         assert server.connections == 0
+
+    @pytest.mark.parametrize(
+        ("blocked", "reason"), [(0.0, "credentials"), (0.2, "stale")]
+    )
+    async def test_that_is_not_read_in_time(
+        self,
+        server: FaultyServer,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        blocked: float,
+        reason: str,
+    ) -> None:
+        """The file hangs, or the exporter had no time to read it."""
+        monkeypatch.setitem(SharedThreads.read.__kwdefaults__, "seconds", 0.25)
+        pipe = tmp_path / "token"
+        os.mkfifo(pipe)  # opening it hangs until there is a writer
+        asyncio.get_running_loop().call_soon(time.sleep, blocked)
+        error = await failure(server.url, deadline=1.0, bearer_token_file=str(pipe))
+        assert error.reason == reason
+        pipe.write_text("")  # ends the thread
 
     async def test_is_read_for_each_poll(
         self, server: FaultyServer, tmp_path: Path

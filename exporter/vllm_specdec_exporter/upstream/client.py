@@ -11,6 +11,7 @@ import errno
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -43,9 +44,14 @@ CLOSED = (
     "the connection was closed before a response came; a server with TLS does so to "
     "http://"
 )
-#: Seconds after its end at which a deadline is noticed by a process that was blocked:
-#: it does not know whether the server answered in time.
-_LATE_SECONDS = 1.0
+#: Parts of a deadline at whose ends the loop sees how late it is itself.
+_PARTS = 10
+#: Share of a wait for which the loop was late, from which nothing is known of the
+#: server: on a busy machine a loop is late for a tenth.
+_LATE_SHARE = 1 / 3
+#: The least of such delays, in seconds: of a deadline of a tenth of a second, the
+#: scheduler of a busy machine alone takes a third.
+_LEAST_LATE = 0.1
 #: Longest wait for the body of a refusal, in seconds, which may name the cause.
 _REFUSAL_SECONDS = 0.5
 #: Turns of the loop between a deadline and the end of an exchange. What has arrived by
@@ -81,15 +87,30 @@ class PollError(Exception):
 class _Deadline:
     """Raises TimeoutError after some seconds, but first reads what has arrived by then.
 
-    A process without enough processor time must not call its server slow.
+    A process without enough processor time must not call its server slow: it does not
+    know whether the server answered in time, or got the request in time.
     """
 
     def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
-        self._timer: asyncio.Handle = self._loop.call_later(
-            seconds, self._expire, _LAST_TURNS
-        )
+        self._part = seconds / _PARTS
+        self._begin = self._loop.time()
+        self._end = self._begin + seconds
+        self._late = 0.0
+        self._timer: asyncio.Handle
+        self._await(self._begin + self._part)
+
+    def _await(self, due: float) -> None:
+        self._timer = self._loop.call_at(due, self._notice, due)
+
+    def _notice(self, due: float) -> None:
+        time_now = self._loop.time()
+        self._late += time_now - due
+        if time_now < self._end:
+            self._await(min(time_now + self._part, self._end))
+        else:
+            self._expire(_LAST_TURNS)
 
     def _expire(self, turns: int) -> None:
         if turns:
@@ -97,12 +118,40 @@ class _Deadline:
         else:
             self._timeout.reschedule(self._loop.time())
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether the loop was late for much of the time until now."""
+        waited = self._loop.time() - self._begin
+        return self._late > max(_LEAST_LATE, _LATE_SHARE * waited)
+
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
 
     async def __aexit__(self, *error: Any) -> None:
         self._timer.cancel()
         await self._timeout.__aexit__(*error)
+
+
+@contextlib.asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    """Raise TimeoutError after so many seconds; PollError instead of what may be due to
+    a loop that was late itself.
+    """
+    deadline = _Deadline(seconds)
+    try:
+        async with deadline:
+            yield
+    except (TimeoutError, ConnectionError, PollError) as error:
+        # The server closed a connection on which nothing came, or the exporter had no
+        # time to read its token. All else that a poll fails with is certain.
+        is_of_time = not isinstance(error, PollError)
+        if deadline.is_blind and (
+            is_of_time or isinstance(error.__cause__, TimeoutError)
+        ):
+            raise PollError(
+                "stale", "the exporter was blocked while it waited for a response"
+            ) from error
+        raise
 
 
 class UpstreamResponse(Struct, frozen=True):
@@ -261,19 +310,14 @@ class Upstream:
     ) -> UpstreamResponse:
         keeps_connection = False
         self._waits_for_memory = False
-        began = time.monotonic()
         try:
-            async with _Deadline(seconds):
+            async with _within(seconds):
                 response = await self._exchange(
                     url, accept, limit, any_status=any_status
                 )
             keeps_connection = self._keeps_connection()
             return response
         except TimeoutError as error:
-            if time.monotonic() - began > seconds + _LATE_SECONDS:
-                raise PollError(
-                    "stale", "the exporter was blocked while it waited for a response"
-                ) from error
             if self._waits_for_memory:
                 raise PollError(
                     "stale", "the exporter waited for memory to read the response"
