@@ -4,16 +4,19 @@ The memory is that of the chart's limit. How long a probe waits is counted in pr
 time of the process, which does not grow where others take the machine.
 """
 
-import signal
-import threading
+import contextlib
+import os
+import subprocess
+import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from attacks.test_listeners import LIMIT, MIB, peak, probed
 from faults.rig import assert_fails, rigged, vllm
-from support.exporter import request, running_exporter
+from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, head, raw
 from support.programs import eventually
 
@@ -70,6 +73,27 @@ def test_large_answers_at_once() -> None:
             assert peak(exporter) < LIMIT
 
 
+@contextlib.contextmanager
+def starved(exporter: RunningExporter) -> Iterator[None]:
+    """Leave it a twentieth of a processor, which another program keeps busy.
+
+    Stopped by signals in place of that, a process begins each turn with cold caches,
+    and one step costs it twenty times as much.
+    """
+    cpu = min(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        os.sched_setaffinity(busy.pid, {cpu})
+        for entry in Path(f"/proc/{exporter.pid}/task").iterdir():
+            thread = int(entry.name)
+            os.sched_setaffinity(thread, {cpu})
+            # Its weight is 56, where that of the other is 1024.
+            os.setpriority(os.PRIO_PROCESS, thread, 13)
+        try:
+            yield
+        finally:
+            busy.kill()
+
+
 def test_too_little_processor_time() -> None:
     """Scrapes and probes are answered before polls, and no server is called dead."""
     with FaultyServer(answer(capture())) as server:
@@ -80,30 +104,19 @@ def test_too_little_processor_time() -> None:
         ) as exporter:
             exporter.metrics_when(lambda m: m.total("up") == len(urls))
             quiet = exporter.log()
-            end = threading.Event()
-
-            def starve() -> None:
-                """Leave it less than it needs, as a container's limit does."""
-                while not end.is_set():
-                    exporter.send(signal.SIGSTOP)
-                    time.sleep(0.095)
-                    exporter.send(signal.SIGCONT)
-                    time.sleep(0.005)
-
-            with ThreadPoolExecutor() as pool:
-                starving = pool.submit(starve)
-                clock = ~exporter.pid << 3 | 2  # clock_getcpuclockid(3)
-                try:
-                    for path, most in (("/-/healthy", 0.1), ("/metrics", 0.3)) * 3:
-                        used = time.clock_gettime(clock)
-                        scrape = request(exporter.url + path, timeout=60)
-                        assert scrape.status == 200
-                        # Measured are at most 0.02 and 0.08 s.
-                        assert time.clock_gettime(clock) - used < most
-                        time.sleep(1)
-                finally:
-                    end.set()
-                    starving.result()
+            clock = ~exporter.pid << 3 | 2  # clock_getcpuclockid(3)
+            used: dict[str, list[float]] = {"/-/healthy": [], "/metrics": []}
+            with starved(exporter):
+                for path in list(used) * 3:
+                    before = time.clock_gettime(clock)
+                    scrape = request(exporter.url + path, timeout=90)
+                    assert scrape.status == 200
+                    used[path].append(time.clock_gettime(clock) - before)
+                    time.sleep(1)
+            # Measured are 0.01 and 0.04 s, and 0.03 and 0.17 s where polls take no
+            # turns. The best of three is that without cold caches.
+            assert min(used["/-/healthy"]) < 0.03
+            assert min(used["/metrics"]) < 0.12
             after = exporter.metrics()
             assert after.total("poll_errors_total", reason="stale") > 0
             assert "server is down" not in exporter.log().removeprefix(quiet)

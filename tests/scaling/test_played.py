@@ -31,7 +31,8 @@ from support.prometheus import PrometheusServer, Series
 from support.repository import text_of
 from vllm_specdec_exporter.commands.demo import faster, faster_rules
 
-pytestmark = pytest.mark.full
+#: The ticket alone may take 400 s.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 FACTOR = 15
 MINUTE = 60 / FACTOR

@@ -173,5 +173,6 @@ def test_every_record_and_every_alert_is_as_in_prometheus_2(
     fired = {_title(key) for key in base.series if key[0] == "ALERTS"}
     assert len(fired) > 15
     different = _differences(_found(program, suite), base)
-    assert {name: where for name, where in different.items() if name not in wrong} == {}
+    unlike = {name: where for name, where in different.items() if name not in wrong}
+    assert not unlike, f"{len(unlike)} names: {sorted(unlike)}"
     assert wrong <= different.keys()
