@@ -35,7 +35,13 @@ from ..economics.speedup import (
 )
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
-from .delivered import batch_size_high, decoded_tokens, delivered, within_length
+from .delivered import (
+    Delivered,
+    batch_size_high,
+    decoded_tokens,
+    delivered,
+    within_length,
+)
 from .estimation import DraftSample, DraftTree, estimate_window
 from .history import Delta, Latency
 
@@ -253,6 +259,63 @@ def _vary(draft_length: float | None, k: int) -> bool:
     return draft_length is not None and draft_length < FULL_DRAFT_SHARE * k
 
 
+class _MeanDraft(Struct, frozen=True):
+    """The drafts of a window on average."""
+
+    survival: tuple[float, ...]  # at index i, the share accepted in position i
+    drafted: float | None  # its tokens
+    length: float | None  # the tokens that it delivered, with its bonus token
+    lengths: tuple[float, ...]  # at index i, the same with K = i + 1
+    counted_length: float | None  # 1 + the sum of the ratios of positions
+    length_error: float  # standard error of `length`, by the sample
+
+    @property
+    def costed(self) -> float | None:
+        """The tokens that a step is charged for: K, unless drafts vary."""
+        k = len(self.survival)
+        if k and not _vary(self.drafted, k):
+            return k
+        return self.drafted
+
+
+def _mean_draft(delta: Delta, gained: Delivered | None) -> _MeanDraft:
+    """Return the mean draft of a window, whose drafts delivered `gained`."""
+    drafts = delta.drafts or 0.0
+    k = len(delta.accepted_tokens_per_position)
+    positions = survival(delta.accepted_tokens_per_position, drafts)
+    drafted = _mean(delta.draft_tokens, drafts, k)
+    accepted = _mean(delta.accepted_tokens, drafts, k)
+    counted_lengths = acceptance_lengths(positions)
+    lengths = counted_lengths
+    length = None
+    sampled = drafts
+    if gained is not None:
+        length = gained.length
+        # Part of a draft, as rates may show, is no sample.
+        sampled = min(drafts, max(1.0, gained.drafts))
+    if length is not None and k:
+        length = min(length, 1.0 + k)
+    if length is not None and gained is not None and gained.undelivered_ratio:
+        # Positions count what was accepted: no more than that was delivered.
+        lengths = tuple(min(each, length) for each in lengths)
+        if accepted is not None:
+            accepted = min(accepted, length - 1)
+    error = _error_of_length(
+        within_length(positions, lengths[-1]) if lengths else (),
+        drafted,
+        accepted,
+        sampled,
+    )
+    return _MeanDraft(
+        survival=positions,
+        drafted=drafted,
+        length=length,
+        lengths=lengths,
+        counted_length=counted_lengths[-1] if counted_lengths else None,
+        length_error=error,
+    )
+
+
 def derive(
     window: str,
     delta: Delta,
@@ -268,47 +331,21 @@ def derive(
     `minimum_requests` requests. The return is that of a draft model with this share of
     the memory of the GPUs. Drafts that are trees have no mean draft length.
     """
-    drafts = delta.drafts or 0.0
-    accepted = delta.accepted_tokens
-    positions = survival(delta.accepted_tokens_per_position, drafts)
-    conditional = _conditional(delta, positions)
-    k = len(delta.accepted_tokens_per_position)
-    draft_length = _mean(delta.draft_tokens, drafts, k)
-    accepted_per_draft = _mean(accepted, drafts, k)
-    counted_lengths = acceptance_lengths(positions)
-    lengths = counted_lengths
-    length = None
+    gained = delivered(delta)
+    draft = _mean_draft(delta, gained)
+    conditional = _conditional(delta, draft.survival)
     emitted = None
     undelivered = None
-    sampled = drafts
-    gained = delivered(delta)
     if gained is not None:
-        length = gained.length
         emitted = gained.tokens
-        # Part of a draft, as rates may show, is no sample.
-        sampled = min(drafts, max(1.0, gained.drafts))
-        if drafts:
+        if delta.drafts:
             undelivered = gained.undelivered_ratio
-    if length is not None and k:
-        length = min(length, 1.0 + k)
-    if undelivered and length is not None and accepted_per_draft is not None:
-        lengths = tuple(min(each, length) for each in lengths)
-        accepted_per_draft = min(accepted_per_draft, length - 1)
-    error = _error_of_length(
-        within_length(positions, lengths[-1]) if lengths else (),
-        draft_length,
-        accepted_per_draft,
-        sampled,
-    )
-    costed: float | None = draft_length
-    if positions and not _vary(draft_length, len(positions)):
-        costed = len(positions)
     estimated = Estimate()
     if profile is not None:
         estimated = estimate_window(
             delta,
             profile,
-            DraftSample(length, error, costed),
+            DraftSample(draft.length, draft.length_error, draft.costed),
             gained=gained,
             tree=tree,
         )
@@ -316,21 +353,21 @@ def derive(
     measures = Measures(
         window=window,
         span_seconds=span,
-        drafts=drafts,
-        acceptance_ratio=_ratio(accepted, delta.draft_tokens),
-        mean_acceptance_length=length,
-        mean_acceptance_length_error=error,
-        position_acceptance_ratio=positions,
+        drafts=delta.drafts or 0.0,
+        acceptance_ratio=_ratio(delta.accepted_tokens, delta.draft_tokens),
+        mean_acceptance_length=draft.length,
+        mean_acceptance_length_error=draft.length_error,
+        position_acceptance_ratio=draft.survival,
         position_conditional_acceptance_ratio=conditional,
-        expected_tokens_per_step=counted_lengths[-1] if counted_lengths else None,
-        mean_acceptance_length_at=lengths,
-        mean_draft_length=draft_length,
+        expected_tokens_per_step=draft.counted_length,
+        mean_acceptance_length_at=draft.lengths,
+        mean_draft_length=draft.drafted,
         position_decay_ratio=_decay(conditional),
         coverage_ratio=_ratio(emitted, delta.generation_tokens),
         undelivered_ratio=undelivered,
         drafts_per_second=_rate(delta.drafts, span),
         draft_tokens_per_second=_rate(delta.draft_tokens, span),
-        accepted_tokens_per_second=_rate(accepted, span),
+        accepted_tokens_per_second=_rate(delta.accepted_tokens, span),
         generation_tokens_per_second=_rate(delta.generation_tokens, span),
         prefix_cache_queries_per_second=_rate(delta.prefix_cache_queries, span),
         prefix_cache_hit_ratio=delta.prefix_cache_hit_ratio,

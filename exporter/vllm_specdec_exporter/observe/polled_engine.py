@@ -1,4 +1,9 @@
-"""One engine at one poll: what follows from its windows, up to the case to judge."""
+"""One engine at one poll: what follows from its windows, up to the case to judge.
+
+Most of it is asked for more than once, and some of it only of some engines. So each
+step is a property that is computed when it is first asked for. It stands below those
+that it is made of.
+"""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -61,6 +66,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
     server: PolledServer
     mismatch: str  # why the baseline does not fit its model, empty if it does
 
+    # --- what it runs, and what its counters grew by
+
     @property
     def model_name(self) -> str:
         """The served name."""
@@ -70,18 +77,6 @@ class PolledEngine(Struct, frozen=True, dict=True):
     def drafting(self) -> Drafting:
         """How it drafts now, as far as its gauges say."""
         return self.engine.drafting or Drafting()
-
-    @cached_property
-    def deltas(self) -> dict[Window, Delta]:
-        """The increase within each window that holds two samples."""
-        return window_deltas(self.state.history, self.settings, self.time)
-
-    @property
-    def judged_delta(self) -> Delta | None:
-        """The increase within the judged window, also while the shortest one overrules
-        its verdict: a cost rests on more drafts; ``None`` before two samples.
-        """
-        return self.deltas.get(self.settings.judged)
 
     @property
     def method(self) -> str:
@@ -100,6 +95,20 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return int(k)
         positions = len(self.engine.counters.accepted_tokens_per_position)
         return positions or self.settings.speculation.num_speculative_tokens
+
+    @cached_property
+    def deltas(self) -> dict[Window, Delta]:
+        """The increase within each window that holds two samples."""
+        return window_deltas(self.state.history, self.settings, self.time)
+
+    @property
+    def judged_delta(self) -> Delta | None:
+        """The increase within the judged window, also while the shortest one overrules
+        its verdict: a cost rests on more drafts; ``None`` before two samples.
+        """
+        return self.deltas.get(self.settings.judged)
+
+    # --- the context of its requests
 
     @cached_property
     def _life(self) -> StepIncrease:
@@ -128,65 +137,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
         """Whether the context is not known yet, and will be."""
         return self.context_tokens is None and self._life.counts_context
 
-    @cached_property
-    def trials(self) -> Trials:
-        """The K that it really ran, with the newest interval."""
-        samples = self.state.history.samples
-        # Requests of an unknown context are comparable with no others.
-        if len(samples) < 2 or self._awaits_context:
-            return self.state.trials
-        previous, newest = samples[-2:]
-        return self.state.trials.add(
-            previous,
-            newest,
-            started=samples[0].time,
-            context_tokens=self.context_tokens,
-            deployment=(self.method, self.server.version),
-        )
-
-    @property
-    def _tried(self) -> tuple[TriedK, ...]:
-        """The other K that really ran at the load of the judged window."""
-        judged = self.judged
-        if judged is None or judged.batch_size is None or not self._drafts_k:
-            return ()
-        return tuple(self.trials.others(self._drafts_k, judged.batch_size))
-
-    @property
-    def _drafts_k(self) -> int:
-        """The K of the judged window's drafts, 0 unless it is the present one: a K
-        schedule may draft fewer tokens.
-        """
-        judged = self.judged
-        if judged is None or len(judged.position_acceptance_ratio) != self.k:
-            return 0
-        return self.k
-
-    @property
-    def _awaited_k(self) -> int | None:
-        """Another K that can be compared with the present one before long."""
-        judged = self.judged
-        samples = self.state.history.samples
-        if judged is None or judged.batch_size is None or not self._drafts_k:
-            return None
-        age = self.time - samples[0].time
-        return self.trials.awaited(self._drafts_k, judged.batch_size, age)
-
-    @property
-    def _unadvisable(self) -> str:
-        """Why no K can be advised, whatever is counted; empty if one can."""
-        profile = self.profile
-        depends_on_context = (
-            profile.physical is not None
-            or profile.target.per_context_token > 0
-            or profile.draft.per_context_token > 0
-        )
-        if depends_on_context and self._awaits_context:
-            return message("unadvisable.context_unknown")
-        awaited = self._awaited_k
-        if awaited is not None:
-            return message("unadvisable.being_compared", k=awaited)
-        return why_unadvisable(self.engine, self.state.derivation)
+    # --- its measures, by what a step costs
 
     @cached_property
     def profile(self) -> CostProfile:
@@ -233,6 +184,20 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return None
         return DraftTree(drafting.draft_steps or 0.0, tokens)
 
+    def _prefix_cache_differs(self, delta: Delta) -> bool:
+        baseline = self.settings.baseline
+        return baseline is not None and prefix_cache_differs(
+            delta.prefix_cache_hit_ratio, baseline.prefix_cache_hit_ratio
+        )
+
+    def _comparable(self, delta: Delta) -> Delta:
+        """Return the increase, without the comparison with a baseline that computed
+        another share of its prompts beside its output.
+        """
+        if self._prefix_cache_differs(delta):
+            return replace(delta, matches=())
+        return delta
+
     @cached_property
     def windows(self) -> tuple[Measures, ...]:
         """The measures of each window, and of the whole life of a vLLM V0."""
@@ -256,34 +221,13 @@ class PolledEngine(Struct, frozen=True, dict=True):
         # V0 has no usable counter of drafts.
         return (*(replace(measures, drafts=None) for measures in windows), whole_life)
 
-    def _comparable(self, delta: Delta) -> Delta:
-        """Return the increase, without the comparison with a baseline that computed
-        another share of its prompts beside its output.
-        """
-        if self._prefix_cache_differs(delta):
-            return replace(delta, matches=())
-        return delta
+    # --- the window that is judged
 
-    def _prefix_cache_differs(self, delta: Delta) -> bool:
-        baseline = self.settings.baseline
-        return baseline is not None and prefix_cache_differs(
-            delta.prefix_cache_hit_ratio, baseline.prefix_cache_hit_ratio
-        )
-
-    @property
-    def _prefix_caches(self) -> PrefixCaches | None:
-        """The hit ratios of the baseline and now, where they differ too much."""
-        baseline = self.settings.baseline
-        judged = self.judged
-        if baseline is None or self.mismatch or judged is None:
-            return None
-        recorded = baseline.prefix_cache_hit_ratio
-        hit_ratio = judged.prefix_cache_hit_ratio
-        if recorded is None or hit_ratio is None:
-            return None
-        if not prefix_cache_differs(hit_ratio, recorded):
-            return None
-        return PrefixCaches(recorded, hit_ratio)
+    def _measures_of(self, window: Window) -> Measures | None:
+        for measures in self.windows:
+            if measures.window == window.name:
+                return measures
+        return None
 
     @cached_property
     def opposite(self) -> bool:
@@ -312,12 +256,6 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return self._measures_of(self.settings.shortest)
         return self._measures_of(self.settings.judged)
 
-    def _measures_of(self, window: Window) -> Measures | None:
-        for measures in self.windows:
-            if measures.window == window.name:
-                return measures
-        return None
-
     @property
     def since(self) -> float:
         """When the judged window began, in seconds."""
@@ -340,6 +278,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
         samples = self.state.history.since(self.since)
         return self._settled and all(sample.requests_running for sample in samples)
 
+    # --- whether it speculates
+
     @cached_property
     def activity(self) -> Activity:
         """Whether it speculates, by its gauges, or else by its counters."""
@@ -359,6 +299,23 @@ class PolledEngine(Struct, frozen=True, dict=True):
             )
         return with_schedule(activity, self.settings.speculation, self.batch_sizes)
 
+    # --- what is held against an estimate: a baseline, and other K that ran
+
+    @property
+    def _prefix_caches(self) -> PrefixCaches | None:
+        """The hit ratios of the baseline and now, where they differ too much."""
+        baseline = self.settings.baseline
+        judged = self.judged
+        if baseline is None or self.mismatch or judged is None:
+            return None
+        recorded = baseline.prefix_cache_hit_ratio
+        hit_ratio = judged.prefix_cache_hit_ratio
+        if recorded is None or hit_ratio is None:
+            return None
+        if not prefix_cache_differs(hit_ratio, recorded):
+            return None
+        return PrefixCaches(recorded, hit_ratio)
+
     @property
     def _unmeasured(self) -> str:
         """Why the judged window has no measured speedup, if there is a baseline."""
@@ -373,6 +330,68 @@ class PolledEngine(Struct, frozen=True, dict=True):
         missing = baseline.why_nothing(judged.batch_size) if judged.batch_size else ""
         needed = self.settings.thresholds.measurement_minimum_requests
         return missing or message("payoff.baseline_requests", needed=needed)
+
+    @cached_property
+    def trials(self) -> Trials:
+        """The K that it really ran, with the newest interval."""
+        samples = self.state.history.samples
+        # Requests of an unknown context are comparable with no others.
+        if len(samples) < 2 or self._awaits_context:
+            return self.state.trials
+        previous, newest = samples[-2:]
+        return self.state.trials.add(
+            previous,
+            newest,
+            started=samples[0].time,
+            context_tokens=self.context_tokens,
+            deployment=(self.method, self.server.version),
+        )
+
+    @property
+    def _drafts_k(self) -> int:
+        """The K of the judged window's drafts, 0 unless it is the present one: a K
+        schedule may draft fewer tokens.
+        """
+        judged = self.judged
+        if judged is None or len(judged.position_acceptance_ratio) != self.k:
+            return 0
+        return self.k
+
+    @property
+    def _tried(self) -> tuple[TriedK, ...]:
+        """The other K that really ran at the load of the judged window."""
+        judged = self.judged
+        if judged is None or judged.batch_size is None or not self._drafts_k:
+            return ()
+        return tuple(self.trials.others(self._drafts_k, judged.batch_size))
+
+    @property
+    def _awaited_k(self) -> int | None:
+        """Another K that can be compared with the present one before long."""
+        judged = self.judged
+        samples = self.state.history.samples
+        if judged is None or judged.batch_size is None or not self._drafts_k:
+            return None
+        age = self.time - samples[0].time
+        return self.trials.awaited(self._drafts_k, judged.batch_size, age)
+
+    @property
+    def _unadvisable(self) -> str:
+        """Why no K can be advised, whatever is counted; empty if one can."""
+        profile = self.profile
+        depends_on_context = (
+            profile.physical is not None
+            or profile.target.per_context_token > 0
+            or profile.draft.per_context_token > 0
+        )
+        if depends_on_context and self._awaits_context:
+            return message("unadvisable.context_unknown")
+        awaited = self._awaited_k
+        if awaited is not None:
+            return message("unadvisable.being_compared", k=awaited)
+        return why_unadvisable(self.engine, self.state.derivation)
+
+    # --- all of it
 
     @cached_property
     def case(self) -> Case:
