@@ -37,7 +37,7 @@ FILES = {
     "activity.yml": ("Does speculation run as configured?", activity.groups()),
     "quality.yml": ("Is acceptance good, and as good as before?", quality.groups()),
     "boards.yml": (
-        "What the dashboards read; of alerts, only KChangeAdvised reads one.",
+        "What the dashboards read; of alerts, only KChangeAdvised reads some.",
         tuple(boards.groups()),
     ),
     "requests.yml": (

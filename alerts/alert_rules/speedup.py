@@ -381,7 +381,8 @@ def _verdict() -> Iterator[Record]:
         s.NOT_LOSING,
         _decided(_not_losing),
         why=(
-            "Measured not to lose; or beneficial by more than a guess now or, while "
+            "Measured, on more than half of the engines that draft, not to lose; or "
+            "beneficial by more than a guess now or, while "
             "there is no speedup of enough drafts, over the last hour or day."
         ),
     )
@@ -491,7 +492,7 @@ def _not_losing(scope: _Scope) -> str:
         f"group by ({scope.labels}) (\n"
         "  # beneficial now or, without a speedup now, when it was judged last\n"
         f"  {s.compare_each(judged, '>=', 'beneficial_speedup')}\n"
-        "  or # by every verdict that is known or unknown\n"
+        "  or # each engine that has a verdict, also UNKNOWN, is beneficial\n"
         f"  ({beneficial} unless {scope.guess})\n"
         "  or # measured on most engines that draft, and no loss\n"
         "  (\n"

@@ -493,27 +493,28 @@ class TestPayoff:
         alike = explained(measures(2.0, coverage_ratio=0.999))["payoff.estimated"]
         assert alike["of_all_tokens"] == ""
 
+    @pytest.mark.parametrize("method", ["eagle", "draft_model"])
     @pytest.mark.parametrize("prompt_tokens", [0.0, 3.0, 30.0, 300.0])
     def test_its_numbers_give_the_speedup_that_it_states(
-        self, prompt_tokens: float
+        self, prompt_tokens: float, method: str
     ) -> None:
         """With prompts of 64,000 tokens it said 1.53 times, and 2.67 tokens for the
         time of 1.00 steps.
         """
         machine = Hardware(*parse_machine("h100"), parse_model("8B"))
-        profile = hardware_profile(EAGLE, machine, method="eagle").with_prompts(
-            (prompt_tokens, prompt_tokens)
-        )
+        profile = hardware_profile(
+            for_method(method), machine, method=method, draft_parameters=2e9
+        ).with_prompts((prompt_tokens, prompt_tokens))
         estimated = estimate(2.5, 3, 8, profile)
         window = replace(measures(None, length=2.5), estimate=estimated)
         text = str(explain_payoff(payoff_of(window), case_of(window, profile), window))
         said = re.search(r"modelled (.*?) times.*the time of (.*?) plain", text)
         assert said is not None
         speedup, cost = map(float, said.groups())
-        prompts = re.search(r"beside prompts, which take the time of (.*?) more", text)
-        prompt_time = float(prompts[1]) if prompts else 0.0
-        told = (1 + prompt_time) / (cost / 2.5 + prompt_time)
-        assert told == pytest.approx(speedup, rel=0.03), text
+        prompts = re.search(r"the time of (\S+) more .*, and of (\S+) with it", text)
+        plain, drafted = map(float, prompts.groups() if prompts else (0, 0))
+        told = (1 + plain) / (cost / 2.5 + drafted)
+        assert told == pytest.approx(speedup, rel=0.02), text
 
     def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
         """An end near 1 has three decimals."""

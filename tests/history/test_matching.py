@@ -139,6 +139,19 @@ def test_one_that_ran_too_shortly_beside_others_is_named() -> None:
     assert "K=3 ran too shortly: for 10m" in words_of(past)
 
 
+def test_what_ran_longer_once_did_not_run_too_shortly() -> None:
+    """It had no traffic for a day, and came back for ten minutes."""
+    lives = [
+        Life("r0:8000", 0, 1, 3),
+        Life("r0:8000", 1, 2, 0),
+        Life("r0:8000", 2, 2 + 10 / 1440, 3),
+    ]
+    world = World(lives)
+    counts = world.counts[lives[0]]
+    world.counts[lives[0]] = {name: 0 * values for name, values in counts.items()}
+    assert history(world).problem == "only no speculation had traffic"
+
+
 def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> (
     None
 ):

@@ -374,6 +374,29 @@ class TestDeadline:
         assert error.reason == "stale"
         assert "the exporter was blocked" in str(error)
 
+    async def test_of_a_late_loop_at_the_first_poll(self, server: FaultyServer) -> None:
+        """`check` and `compare` poll once, and say why they know nothing."""
+        server.behaviour = hang()
+        asyncio.get_running_loop().call_later(0.1, time.sleep, 0.5)
+        result = await poll_once(server.url, deadline=0.4)
+        assert not result.up
+        assert result.failure is not None
+        assert result.failure.reason == "stale"
+
+    async def test_of_a_late_loop_whose_server_is_another_process_now(
+        self, server: FaultyServer
+    ) -> None:
+        """Its counters may exceed the old ones: no window spans the two."""
+        loop = asyncio.get_running_loop()
+        async with upstream(server.url, 0.4) as client:
+            poller = Poller("t", client, Settings(), 15.0, **CLOCKS)
+            await poller.poll()
+            server.behaviour = raw(0.3, reset=True)
+            loop.call_later(0.1, time.sleep, 0.5)
+            await poller.poll()
+            (state,) = poller._states.values()
+        assert state.history.interrupted
+
     async def test_version(self, server: FaultyServer) -> None:
         """It spans the question for the version, which is part of the first poll."""
         server.behaviour = raw(0.3, head(Content_Length=len(BODY)) + BODY)

@@ -116,6 +116,11 @@ class PromptTimes(Struct, frozen=True):
     high: float = 0.0
     drafting: float = 1.0  # from 1 up: the drafter computes prompts too
 
+    @property
+    def drafted(self) -> float:
+        """The typical time with drafts."""
+        return self.typical * self.drafting
+
 
 class CostProfile(Struct, frozen=True):
     """The cost of speculation on one kind of deployment."""

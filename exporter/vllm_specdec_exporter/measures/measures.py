@@ -296,7 +296,7 @@ def _mean_draft(delta: Delta, gained: Delivered | None) -> _MeanDraft:
     if length is not None and k:
         length = min(length, 1.0 + k)
     if length is not None and gained is not None and gained.undelivered_ratio:
-        # Positions count what was accepted: no more than that was delivered.
+        # Positions count what was accepted; at most `length` of it was delivered.
         lengths = tuple(min(each, length) for each in lengths)
         if accepted is not None:
             accepted = min(accepted, length - 1)

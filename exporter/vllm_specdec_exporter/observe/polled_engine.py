@@ -1,8 +1,8 @@
 """One engine at one poll: what follows from its windows, up to the case to judge.
 
 Most of it is asked for more than once, and some of it only of some engines. So each
-step is a property that is computed when it is first asked for. It stands below those
-that it is made of.
+step is a property, which is kept where it is dear, and stands below those that it is
+made of.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class PolledServer(Struct, frozen=True):
 
 
 class PolledEngine(Struct, frozen=True, dict=True):
-    """One engine at one poll, and what follows from its windows, each computed once."""
+    """One engine at one poll, and what follows from its windows."""
 
     engine: EngineReading
     state: EngineState  # with the sample of this reading

@@ -146,6 +146,9 @@ class Poller:
         outcome = await self._outcome(started)
         if isinstance(outcome, PollFailure) and outcome.reason == "stale":
             self._leave_out()
+            if not previous.up and previous.failure is None:
+                # There is no earlier result, and whoever asks learns why.
+                self.latest = replace(self.latest, failure=outcome)
             return
         polled = replace(
             previous, failure=None, poll_duration_seconds=self._clock() - started
@@ -169,7 +172,9 @@ class Poller:
             self._leave_out(missed)
 
     def _leave_out(self, polls: int = 1) -> None:
-        """Keep the last result, which becomes stale: the server was not polled."""
+        """Keep the last result, which becomes stale: nothing is known of the server
+        since.
+        """
         errors = _counted(self.latest.poll_errors_total, "stale", polls)
         self.latest = replace(self.latest, poll_errors_total=errors)
         self._turns.leave_out(polls)
@@ -181,6 +186,8 @@ class Poller:
         try:
             return await self._process(started)
         except PollError as error:
+            if error.was_closed:
+                self._expect_another_process()
             return PollFailure(error.reason, str(error))
         except MalformedExposition as error:
             return _failure("malformed", error)
@@ -280,8 +287,11 @@ class Poller:
             polled, up=False, failure=failure, engines=(), poll_errors_total=errors
         )
         if failure.reason not in _SAME_SERVER:
-            self._facts.forget()
-            self._states = pipeline.interrupt(self._states)
+            self._expect_another_process()
+
+    def _expect_another_process(self) -> None:
+        self._facts.forget()
+        self._states = pipeline.interrupt(self._states)
 
     def result(self, time: float) -> TargetResult:
         """Return the latest result, or a failure if it is stale because this process

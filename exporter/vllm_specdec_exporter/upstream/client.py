@@ -50,7 +50,8 @@ _PARTS = 10
 #: server: on a busy machine a loop is late for a tenth.
 _LATE_SHARE = 1 / 3
 #: The least of such delays, in seconds: of a deadline of a tenth of a second, the
-#: scheduler of a busy machine alone takes a third.
+#: scheduler of a busy machine alone takes a third. So a deadline below that is never
+#: called late.
 _LEAST_LATE = 0.1
 #: Longest wait for the body of a refusal, in seconds, which may name the cause.
 _REFUSAL_SECONDS = 0.5
@@ -82,6 +83,14 @@ class PollError(Exception):
             clean = f"{clean[:_MAX_MESSAGE]}…"
         super().__init__(clean)
         self.reason = reason
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether the server, or something before it, closed the connection."""
+        cause = self.__cause__
+        while isinstance(cause, PollError):
+            cause = cause.__cause__
+        return isinstance(cause, ConnectionError)
 
 
 class _Deadline:
@@ -143,7 +152,7 @@ async def _within(seconds: float) -> AsyncIterator[None]:
             yield
     except (TimeoutError, ConnectionError, PollError) as error:
         # The server closed a connection on which nothing came, or the exporter had no
-        # time to read its token. All else that a poll fails with is certain.
+        # time to read its token. All else that a poll fails with is taken as certain.
         is_of_time = not isinstance(error, PollError)
         if deadline.is_blind and (
             is_of_time or isinstance(error.__cause__, TimeoutError)

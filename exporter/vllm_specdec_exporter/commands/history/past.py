@@ -204,7 +204,8 @@ class Past:
         longest: Counter[Configuration] = Counter()
         for replica, runs in self._runs.items():
             if self.groups[replica] == group:
-                longest |= {each: len(indices) for each, indices in runs}
+                for configuration, indices in runs:
+                    longest[configuration] = max(longest[configuration], len(indices))
         step = self.grid.step
         left_out = _WARMING + _ENDING
         for configuration, places in longest.items():
