@@ -20,10 +20,8 @@ from vllm_specdec_exporter.engines.tables import DIALECT_NAMED
 
 #: How the names of an engine's own series may begin, by its slot: every spelling that
 #: the exporter reads.
-SPELLINGS = {
-    "vllm": DIALECT_NAMED["vllm-v1"].prefixes,
-    "sglang": DIALECT_NAMED["sglang"].prefixes,
-}
+_DIALECTS = {"vllm": DIALECT_NAMED["vllm-v1"], "sglang": DIALECT_NAMED["sglang"]}
+SPELLINGS = {engine: dialect.prefixes for engine, dialect in _DIALECTS.items()}
 #: Slots: of the label of the cluster, of the regular expression of the exporter's job,
 #: and of addresses.
 CLUSTER = "«cluster»"
@@ -52,6 +50,15 @@ _SLOT = re.compile(r"«(\w+)»")
 _SEVERITIES = ("critical", "warning", "info")
 _DURATION = re.compile(r"([1-9]\d*(ms|s|m|h))?")
 _MATCHER = re.compile(r'severity(?P<kind>=~|!~|!=|=)"(?P<values>[\w|-]+)"')
+
+
+def _with_sums(engine: str, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the prefixes under which histograms have true sums; the usual one
+    if there is none, so that a query is valid and finds nothing.
+    """
+    dialect = _DIALECTS[engine]
+    true = [prefix for prefix in prefixes if dialect.has(prefix, "_sum")]
+    return tuple(true) or dialect.prefixes[:1]
 
 
 @dataclass(frozen=True)
@@ -104,8 +111,11 @@ class Mixin:
         prefixes = SPELLINGS[engine]
         if engine == "vllm" and self.prefixes:
             prefixes = self.prefixes
+        name, _, matchers = selector.partition("{")
+        # A mean needs both, of the same servers.
+        if name.endswith(("_sum", "_count")):
+            prefixes = _with_sums(engine, prefixes)
         if function is None and len(prefixes) > 1:
-            name, _, matchers = selector.partition("{")
             named = f'__name__=~"({"|".join(prefixes)}){name}"'
             return f"{{{named},{matchers}".replace(",}", "}")
         # Of a range no name is left that keeps two spellings of one target apart.

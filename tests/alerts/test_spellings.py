@@ -1,5 +1,6 @@
 """Rules read the series of engines in every spelling that the exporter reads."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,21 @@ from alerts.histories import replica
 from alerts.lint.series import SPELLINGS
 from alerts.promtool import History, Query, verify
 from alerts.world import MODEL, Phase, World
+from support.repository import ROOT
 
 VLLM, SGLANG = SPELLINGS
 UNWATCHED = "model:vllm_specdec_unwatched:ratio_rate5m"
+
+
+def test_no_mean_is_asked_for_under_the_names_of_ray() -> None:
+    """Its sums of histograms are made of the middles of their buckets."""
+    files = [*(ROOT / "alerts" / "rules").iterdir()]
+    files += (ROOT / "dashboards" / "json").iterdir()
+    parts = re.compile(r'[^\s{}()]*ray_vllm[^\s{}]*?_(?:sum|count)(?=[\s{\\"])')
+    found = {path.name: parts.findall(path.read_text("utf-8")) for path in files}
+    assert {name: names for name, names in found.items() if names} == {}
+    boards = (ROOT / "alerts" / "rules" / "boards.yml").read_text("utf-8")
+    assert "kserve_vllm:request_decode_time_seconds_sum" in boards
 
 
 def _verify(folder: Path, world: World, *queries: Query, rule: str) -> None:

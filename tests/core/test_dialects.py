@@ -127,6 +127,20 @@ def test_vllm_is_read_alike_in_both_formats_both_spellings_and_multiprocess_mode
     assert (engine.key, engine.load) == (LLAMA, Load(3, 0, 0))
 
 
+@pytest.mark.parametrize("prefix", DIALECT_NAMED["vllm-v1"].prefixes)
+def test_of_ray_serve_no_sum_of_a_histogram_is_read(prefix: str) -> None:
+    """Its agent makes them of the middles of buckets: 24 ms become 17.5."""
+    text = rendered("vllm-0.32.0-1engine-k3-multiproc.classic.txt").decode()
+    renamed = re.sub(r"(?m)^(# \w+ |)vllm:", rf"\g<1>{prefix}", text).encode()
+    engine = only(read(renamed, latencies=True))
+    assert engine.counters.drafts == 4
+    assert engine.steps.step_observations is not None
+    assert engine.latencies is not None
+    is_rebuilt = prefix.startswith("ray_")
+    assert (engine.steps.step_seconds is None) is is_rebuilt
+    assert (engine.latencies.time_per_output_token is None) is is_rebuilt
+
+
 class TestTensorRT:
     """Its answer is composed from the names in its source, not recorded."""
 

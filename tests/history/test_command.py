@@ -215,13 +215,19 @@ def test_the_past_of_sglang(prometheus: str) -> None:
 
 def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> None:
     """Its drafts show it, and replicas of one address are told apart."""
-    model = model_named(prometheus, "ray")
+    shown = run_here("history", prometheus, "--model-name=ray", *AS_JSON)
+    assert shown.code == 1
+    (model,) = json.loads(shown.out)["models"]
     assert ks_of(model) == [0, None]
     assert [each["replicas"] for each in model["configurations"]] == [2, 2]
     finished = [RAY.counts[life]["requests"].sum() for life in ON_RAY]
     assert [each["requests"] for each in model["configurations"]] == pytest.approx(
         [sum(finished[:2]), sum(finished[2:])], rel=0.02
     )
+    # Ray's sums of histograms are those of the middles of buckets.
+    (comparison,) = model["comparisons"]
+    assert comparison["speedup"] is None
+    assert "of Ray Serve" in comparison["problem"]
 
 
 def test_a_federated_half_day_with_few_samples(prometheus: str, tmp_path: Path) -> None:

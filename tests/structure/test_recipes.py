@@ -47,8 +47,8 @@ help = "Rejected draft tokens per second, over the real span of the window."
         ),
         "        generation_tokens_per_second=_rate(": (
             "        rejected_tokens_per_second=None\n"
-            "        if delta.draft_tokens is None or accepted is None\n"
-            "        else _rate(delta.draft_tokens - accepted, delta.span),\n"
+            "        if None in (delta.draft_tokens, delta.accepted_tokens)\n"
+            "        else _rate(delta.draft_tokens - delta.accepted_tokens, span),\n"
         ),
     },
     "tests/core/test_measures.py": {

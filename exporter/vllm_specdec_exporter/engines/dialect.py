@@ -99,6 +99,9 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
     #: `Drafting` and `Lifetime` in reading.py, the preferred one first. Renamed series
     #: are read under their old names too.
     series: Mapping[str, tuple[str, ...]]
+    #: Those of `prefixes` under which the sum of a histogram is not that of what was
+    #: observed, so it is not read.
+    without_sums: tuple[str, ...] = ()
     #: Sample names that identify this dialect, each on its own; by default all in
     #: `series`.
     identifying: frozenset[str] = frozenset()
@@ -217,8 +220,13 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
         by_sample_name = {}
         for prefix in self.prefixes:
             for name, entry in entries.items():
-                by_sample_name[prefix + name] = entry
+                if self.has(prefix, name):
+                    by_sample_name[prefix + name] = entry
         return by_sample_name
+
+    def has(self, prefix: str, name: str) -> bool:
+        """Return whether a series with one of the prefixes is what its name says."""
+        return not (name.endswith("_sum") and prefix in self.without_sums)
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""

@@ -183,16 +183,18 @@ def judge_change(compared: Compared, new: int, old: int) -> Change:
     sides = _Sides(compared.cells[old], compared.cells[new], compared)
     # The same measure on both sides: vLLM before 0.11 has none by requests.
     for measure in _COMPARED:
-        _, weight = sides.new.seconds_and_weight(measure)
-        _, weight_before = sides.old.seconds_and_weight(measure)
-        if weight and weight_before:
+        # A number of requests without their time says nothing.
+        here = sides.new.seconds_and_weight(measure)
+        there = sides.old.seconds_and_weight(measure)
+        if all((*here, *there)):
             break
     else:
         return replace(
             change,
             problem="no request finished, or the server stored neither "
             "request_time_per_output_token_seconds_sum nor "
-            "inter_token_latency_seconds_sum",
+            "inter_token_latency_seconds_sum (of Ray Serve, whose sums are not those "
+            "of what was observed, neither is read)",
         )
     change = replace(change, per_token=measure is TimePerToken.OF_STEPS)
     judged = []

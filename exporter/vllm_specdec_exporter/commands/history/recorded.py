@@ -60,7 +60,7 @@ async def baseline_of(stored: StoredPast, model: str, summary: Summary) -> Basel
         raise BaselineError(
             "no request finished without speculation, or the server has not stored "
             "request_time_per_output_token_seconds_bucket (not in vLLM before "
-            "0.11 or native histograms)"
+            "0.11 or native histograms; of Ray Serve it has no true sum)"
         ) from error
     return Baseline(
         format=FORMAT,
@@ -80,6 +80,8 @@ async def _histograms(
     # Native histograms have no buckets that PromQL returns.
     classic = replace(family, native=False)
     for latency, name in family.dialect.histograms.items():
+        if not family.dialect.has(family.prefix, f"{name}_sum"):
+            continue
         sums = classic.by_replica("increase", f"{family.prefix}{name}_sum")
         buckets = classic.by_replica("increase", f"{family.prefix}{name}_bucket", "le")
         for query in (sums, buckets):

@@ -146,7 +146,11 @@ class SeriesFamily(Struct, frozen=True, eq=False):
             names = (histogram + field.removeprefix("tpot"),)
         elif field == "prefill_seconds" and self.dialect.prefill_histogram:
             names = (f"{self.dialect.prefill_histogram}_sum",)
-        return tuple(f"{self.prefix}{name}" for name in names)
+        return tuple(
+            f"{self.prefix}{name}"
+            for name in names
+            if self.dialect.has(self.prefix, name)
+        )
 
     def by_replica(self, function: str, name: str, *labels: str) -> str:
         """Return the expression of a function of a sample over a step, by further
