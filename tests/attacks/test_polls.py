@@ -22,8 +22,9 @@ from support.programs import eventually
 
 pytestmark = pytest.mark.full
 
-#: Processor time within which a probe is answered, whatever is read, in seconds.
-SOON = 0.1
+#: Processor time within which a probe is answered, whatever is read, in seconds: 0.06
+#: alone, and 0.13 where other programs fill the processor's caches.
+SOON = 0.2
 SLOW = ("--poll.interval", "2s", "--poll.timeout", "1900ms")
 
 
@@ -75,7 +76,7 @@ def test_large_answers_at_once() -> None:
 
 @contextlib.contextmanager
 def starved(exporter: RunningExporter) -> Iterator[None]:
-    """Leave it a twentieth of a processor, which another program keeps busy.
+    """Leave it a tenth of a processor, which another program keeps busy.
 
     Stopped by signals in place of that, a process begins each turn with cold caches,
     and one step costs it twenty times as much.
@@ -86,14 +87,15 @@ def starved(exporter: RunningExporter) -> Iterator[None]:
         for entry in Path(f"/proc/{exporter.pid}/task").iterdir():
             thread = int(entry.name)
             os.sched_setaffinity(thread, {cpu})
-            # Its weight is 56, where that of the other is 1024.
-            os.setpriority(os.PRIO_PROCESS, thread, 13)
+            # Its weight is 110, where that of the other is 1024.
+            os.setpriority(os.PRIO_PROCESS, thread, 10)
         try:
             yield
         finally:
             busy.kill()
 
 
+@pytest.mark.timeout(900)
 def test_too_little_processor_time() -> None:
     """Scrapes and probes are answered before polls, and no server is called dead."""
     with FaultyServer(answer(capture())) as server:
@@ -104,19 +106,18 @@ def test_too_little_processor_time() -> None:
         ) as exporter:
             exporter.metrics_when(lambda m: m.total("up") == len(urls))
             quiet = exporter.log()
-            clock = ~exporter.pid << 3 | 2  # clock_getcpuclockid(3)
-            used: dict[str, list[float]] = {"/-/healthy": [], "/metrics": []}
+            meanwhile: dict[str, list[int]] = {"/-/healthy": [], "/metrics": []}
             with starved(exporter):
-                for path in list(used) * 3:
-                    before = time.clock_gettime(clock)
-                    scrape = request(exporter.url + path, timeout=90)
+                for path in list(meanwhile) * 2:
+                    polls = len(server.polls())
+                    scrape = request(exporter.url + path, timeout=120)
                     assert scrape.status == 200
-                    used[path].append(time.clock_gettime(clock) - before)
+                    meanwhile[path].append(len(server.polls()) - polls)
                     time.sleep(1)
-            # Measured are 0.01 and 0.04 s, and 0.03 and 0.17 s where polls take no
-            # turns. The best of three is that without cold caches.
-            assert min(used["/-/healthy"]) < 0.03
-            assert min(used["/metrics"]) < 0.12
+            # Counted, as a slow machine makes both slow: each turn of the loop lets one
+            # poll begin or be judged. Measured are 1 and 8.
+            assert max(meanwhile["/-/healthy"]) < 20
+            assert max(meanwhile["/metrics"]) < len(urls)
             after = exporter.metrics()
             assert after.total("poll_errors_total", reason="stale") > 0
             assert "server is down" not in exporter.log().removeprefix(quiet)
