@@ -227,13 +227,17 @@ def test_without_another_k_the_model_decides(lives: list[Seen]) -> None:
 
 
 def test_advice_and_board_agree_in_both_directions(lives: list[Seen]) -> None:
-    """Whatever runs, the smaller K is faster and is advised."""
+    """Whatever runs, the smaller K is faster and is advised, or will be once that is
+    certain: on a machine whose speed changes it may not be after one life.
+    """
     _, less, more = lives
     assert less.since_then == {MORE: 2.0}
     assert more.since_then[LESS] == -2.0
     for life, tried_k in ((less, MORE), (more, LESS)):
         assert life.tried == [tried_k]
-        assert life.advice["num_speculative_tokens"] == LESS, life.advice["reason"]
+        is_advised = life.advice["num_speculative_tokens"] == LESS
+        will_be = f"lately K={LESS} seems better" in life.advice["reason"]
+        assert is_advised or will_be, life.advice["reason"]
         assert f"K={tried_k} really ran at this load" in life.advice["reason"]
         assert f"K={tried_k} really ran at this load" in life.page
 
