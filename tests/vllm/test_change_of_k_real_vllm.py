@@ -228,11 +228,12 @@ def test_without_another_k_the_model_decides(lives: list[Seen]) -> None:
 
 def test_advice_and_board_agree_in_both_directions(lives: list[Seen]) -> None:
     """Whatever runs, the smaller K is faster and is advised, or will be once that is
-    certain: on a machine whose speed changes it may not be after one life.
+    certain, and the board never says the opposite (0: neither): on a machine whose
+    speed changes it may not be certain after one life.
     """
     _, less, more = lives
-    assert less.since_then == {MORE: 2.0}
-    assert more.since_then[LESS] == -2.0
+    assert less.since_then in ({MORE: 2.0}, {MORE: 0.0})
+    assert more.since_then[LESS] in (-2.0, 0.0)
     for life, tried_k in ((less, MORE), (more, LESS)):
         assert life.tried == [tried_k]
         is_advised = life.advice["num_speculative_tokens"] == LESS
