@@ -1,7 +1,7 @@
 """Attacks by servers: none of their answers ends the process, or keeps others waiting.
 
 The memory is that of the chart's limit. How long a probe waits is counted in processor
-time of the process, which does not grow where others take the machine.
+time of the process, which grows little where others take the machine.
 """
 
 import contextlib
