@@ -38,7 +38,6 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from vllm_specdec_exporter.economics.architecture import Architecture, read_architecture
 from vllm_specdec_exporter.economics.calibration import (
     CalibrationError,
     StepTime,
@@ -54,14 +53,17 @@ from vllm_specdec_exporter.economics.hardware import (
     SPEEDUP,
     STEP,
     WIDER_PER_DOUBLING,
+    WIDER_PER_DOUBLING_OF_CONTEXT,
     Machine,
     Overheads,
+    context_widening,
     method_family,
     parse_machine,
     plain_kind,
     regime,
     widening,
 )
+from vllm_specdec_exporter.economics.known_models import known_model
 from vllm_specdec_exporter.economics.model import (
     Model,
     from_architecture,
@@ -129,13 +131,6 @@ _SHARES = (
 _MEASURED = ("bandwidth", "throughput")
 
 
-@cache
-def configurations() -> dict[str, Architecture]:
-    """Return the architectures of configs.json."""
-    documents = json.loads((HERE / "configs.json").read_text("utf-8"))
-    return {name: read_architecture(document) for name, document in documents.items()}
-
-
 def _parameters(billions: float | None) -> float | None:
     if billions is None:
         return None
@@ -169,8 +164,6 @@ class Measurement(Struct, frozen=True):
     vocabulary: int | None = None
     #: Parameters of the draft model, for the method `draft_model`.
     draft_billions: float | None = None
-    #: The target's config.json in configs.json, where its layers differ from the usual.
-    config: str = ""
     note: str = ""  # what else to know
     prompt: float = 0.0  # mean tokens of a prompt, 0 where they are not published
     output: float = 1.0  # mean tokens of an answer
@@ -232,13 +225,13 @@ class Measurement(Struct, frozen=True):
 def roofline(row: Measurement) -> CostProfile:
     """Return the roofline model of a measurement's deployment."""
     precision = PRECISIONS[row.precision]
-    if row.config:
-        target = from_architecture(configurations()[row.config], precision)
+    parameters = row.parameters_billions * 1e9
+    known = known_model(row.target, parameters)
+    if known is not None:
+        target = from_architecture(known.architecture, precision)
     else:
         target = from_parameters(
-            row.parameters_billions * 1e9,
-            precision,
-            _parameters(row.active_billions),
+            parameters, precision, _parameters(row.active_billions)
         )
     if row.vocabulary:
         target = replace(target, vocabulary=row.vocabulary)
@@ -423,7 +416,10 @@ def speedup_interval(
     of_family = []
     of_regime = []
     for group in groups:
-        errors = [error.speedup / widening(error.row.batch) for error in group]
+        errors = [
+            error.speedup / widening(error.row.batch, error.row.context)
+            for error in group
+        ]
         group_kind = group[0].row.kind
         if group_kind == kind:
             of_kind.append(errors)
@@ -464,7 +460,10 @@ def plain_interval(
     timed = [
         group for group in with_steps(groups) if plain_kind(group[0].row.model) == where
     ]
-    errors = [[error.plain for error in group] for group in timed]
+    errors = [
+        [error.plain / context_widening(error.row.context) for error in group]
+        for group in timed
+    ]
     centre = mean(map(mean, errors))
     far = reach(errors, centre, len(errors) - 1)
     return math.exp(centre - far), math.exp(centre + far)
@@ -889,6 +888,7 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         "PERFECT_UNKNOWN": f"{perfect_unknown:.0%}",
         "PERFECT_LOSSES": f"{perfect_losses:.0%}",
         "WIDER": f"{100 * WIDER_PER_DOUBLING:.0f}",
+        "LONGER": f"{100 * WIDER_PER_DOUBLING_OF_CONTEXT:.0f}",
         "SHARED": str(SHARED_ERROR),
     }.items():
         text = text.replace(f"@{name}@", value)

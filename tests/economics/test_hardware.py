@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ from plan.configs import GEMMA4_31B, QWEN3_30B_MOE, QWEN35_27B
 from support.builders import refusal
 from support.scripts import script
 from vllm_specdec_exporter.economics.architecture import read_architecture
-from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile
 from vllm_specdec_exporter.economics.hardware import (
     METHOD_FAMILIES,
     PLAIN,
@@ -30,6 +31,7 @@ from vllm_specdec_exporter.economics.hardware import (
     regime,
     usual_drafter,
 )
+from vllm_specdec_exporter.economics.known_models import KnownModel, known_models
 from vllm_specdec_exporter.economics.model import (
     Model,
     from_architecture,
@@ -44,6 +46,7 @@ from vllm_specdec_exporter.economics.observed_step import (
     ObservedStep,
     with_observed_step,
 )
+from vllm_specdec_exporter.economics.parameter_counts import count_parameters
 from vllm_specdec_exporter.economics.profiles import (
     BUILTIN,
     CostSettings,
@@ -289,14 +292,12 @@ def test_the_shape_of_a_config_is_that_of_its_size() -> None:
 
 def test_names_that_say_all_and_names_that_do_not() -> None:
     said = {
-        "meta-llama/Llama-3.1-70B-Instruct": (70e9, 2.0),
-        "Qwen2.5-0.5B": (0.5e9, 2.0),
+        "Some-Llama-3.1-9B": (9e9, 2.0),
         "HuggingFaceTB/SmolLM2-135M": (135e6, 2.0),
-        "Qwen/Qwen3-30B-A3B-FP8": (30e9, 1.0),
-        "Qwen/Qwen2.5-7B-Instruct-AWQ": (7e9, 0.5625),
+        "Some-30B-A3B-FP8": (30e9, 1.0),
+        "Qwen/Qwen2.5-1.5B-Instruct-AWQ": (1.5e9, 0.5625),
         # a mixture of experts, of which the name says nothing
-        "openai/gpt-oss-120b": None,
-        "deepseek-ai/DeepSeek-V3": None,
+        "deepseek-ai/DeepSeek-V3.2": None,
         **dict.fromkeys(["Mixtral-8x7B", "tiny-llama", "70B/llama", ""]),
     }
     for name, expected in said.items():
@@ -306,6 +307,89 @@ def test_names_that_say_all_and_names_that_do_not() -> None:
         ) == (
             None if expected is None else (pytest.approx(expected[0]), expected[1])
         ), name
+
+
+class TestPublishedModels:
+    """Models whose dimensions are known by their names."""
+
+    @pytest.mark.parametrize("known", known_models(), ids=lambda known: known.names[0])
+    def test_the_dimensions_give_the_published_size(self, known: KnownModel) -> None:
+        assert count_parameters(known.architecture) == pytest.approx(
+            known.billions * 1e9, rel=0.01
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "layers", "bytes_read"),
+        [
+            ("meta-llama/Llama-3.1-70B-Instruct", 80, 2.0),
+            ("meta-llama/Meta-Llama-3-8B-Instruct", 32, 2.0),
+            ("Qwen/Qwen3-30B-A3B-FP8", 48, 1.0),
+            ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", 36, 2.0),
+            ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", 32, 2.0),
+            # published in fewer bits than 16
+            ("deepseek-ai/DeepSeek-V3-0324", 61, 1.0),
+            ("openai/gpt-oss-120b", 36, 0.5625),
+            ("zai-org/GLM-4.5", 92, 2.0),
+            ("zai-org/GLM-4.5-Air-FP8", 46, 1.0),
+        ],
+    )
+    def test_a_served_name_says_which_one_it_is(
+        self, name: str, layers: int, bytes_read: float
+    ) -> None:
+        model = model_in_name(name)
+        assert model is not None
+        assert (model.layers, model.precision.bytes_read) == (layers, bytes_read)
+
+    @pytest.mark.parametrize(
+        "name", ["DeepSeek-V3.2", "Qwen3-4B2", "MyQwen3-8B", "DeepSeek-R1-Slim-12B"]
+    )
+    def test_another_model_is_not_taken_for_it(self, name: str) -> None:
+        model = model_in_name(name)
+        assert model is None or model.architecture is None
+
+    def test_an_operator_may_name_it(self) -> None:
+        """A server may call its model `chat`."""
+        model = parse_model("Qwen3-30B-A3B:int4")
+        assert (model.layers, model.precision) == (48, PRECISIONS["int4"])
+        assert parse_model("gpt-oss-20b").precision == PRECISIONS["fp4"]
+        assert with_details(model, "kv=fp8").kv_bytes == 1
+
+    def test_of_two_models_of_one_size_the_state_of_one_is_counted(self) -> None:
+        """Verification of many tokens writes a state for each, over linear attention;
+        not so where all layers have keys and values.
+        """
+        costs = {}
+        for name in ("Qwen3.5-27B", "27B"):
+            hardware = Hardware(*parse_machine("h200"), parse_model(name))
+            profile = hardware_profile(for_method("dflash"), hardware, method="dflash")
+            costs[name] = profile.step_cost(15, 32)
+        assert costs["Qwen3.5-27B"] > 1.2 * costs["27B"]
+
+
+def test_a_long_context_is_known_less() -> None:
+    """Each doubling beyond 1,000 tokens widens the logarithm of the interval by half of
+    what it is with a short context, modelled and observed.
+    """
+    hardware = Hardware(*parse_machine("h100"), parse_model("Llama-3.1-8B"))
+    profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
+    modelled = {}
+    observed = {}
+    for context in (500, 1000, 4000):
+        placed = profile.at_context(context)
+        seconds = placed.step_times(3, 1)[1]
+        step = ObservedStep(seconds, batch=1, drafted=3, share=1.0, emitted=2.0)
+        modelled[context] = _dearest(placed)
+        observed[context] = _dearest(with_observed_step(placed, step))
+    assert modelled[500] == pytest.approx(modelled[1000])
+    assert modelled[4000] == pytest.approx(modelled[1000] ** 2)
+    assert observed[500] == pytest.approx(observed[1000])
+    # by the plain step, of which the least is that power of what it was
+    assert observed[4000] == pytest.approx(1 / PLAIN["dense"][0] ** 2, rel=0.01)
+
+
+def _dearest(profile: CostProfile) -> float:
+    """The largest cost over the estimated one."""
+    return profile.cost_range(3, 1)[1] / profile.step_cost(3, 1)
 
 
 def test_what_is_no_hardware_or_size_is_refused_with_what_is_allowed() -> None:
@@ -389,7 +473,7 @@ class TestDeployed:
         profile = deployed(costs, speculation, "m", "llamacpp")
         alone, several = (estimate(3.4, 3, batch, profile) for batch in (1, 4))
         assert alone.speedup_low > 1 > several.speedup_low == 0
-        assert several.speedup_high == 3.4
+        assert several.speedup_high == pytest.approx(3.4)
         vllm = estimate(3.4, 3, 4, deployed(costs, speculation, "m", "vllm-v1"))
         assert vllm.speedup == several.speedup
         assert vllm.speedup_low > 0
@@ -695,8 +779,17 @@ class TestDetails:
     def test_a_config_has_all_but_the_precision_of_the_cache(self) -> None:
         shape = published(QWEN3_30B_MOE)
         assert with_details(shape, "kv=fp8").kv_bytes == 1
-        with pytest.raises(ValueError, match=r"layers contradicts the config\.json"):
+        with pytest.raises(ValueError, match="layers contradicts the model"):
             with_details(shape, "layers=48")
+
+
+def test_no_published_measurement_counts_twice() -> None:
+    score = script("bench/accuracy/score.py")
+    seen = Counter(
+        (row.source, row.method, row.k, row.batch, row.length, row.speedup, row.data)
+        for row in score.load()
+    )
+    assert not [row for row, times in seen.items() if times > 1]
 
 
 def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:

@@ -296,7 +296,7 @@ class CostProfile(Struct, frozen=True):
             uncertainty = max(uncertainty, _EXTRAPOLATED)
         power = 1.0
         if self.physical is not None and self.basis is Basis.MODELLED:
-            power = widening(batch)
+            power = widening(batch, self.context_tokens)
         factor = math.pow(1 + uncertainty, power)
         return 1 / factor, factor
 

@@ -53,40 +53,40 @@ class Overheads(Struct, frozen=True):
 
     bandwidth: float = 0.81  # share of the memory bandwidth that is reached
     #: The same in reading weights of fewer than 16 bits, which have scales.
-    bandwidth_quantized: float = 0.665
+    bandwidth_quantized: float = 0.649
     #: The same in reading the experts that a batch has chosen.
-    bandwidth_quantized_experts: float = 0.327
+    bandwidth_quantized_experts: float = 0.335
     throughput: float = 0.763  # share of the dense throughput that is reached
     #: The same for weights of 4 bits that are unpacked to 16.
-    throughput_4bit: float = 0.363
-    step: float = 0.00132  # of a step
-    layer: float = 9.75e-06  # of a layer in a step
+    throughput_4bit: float = 0.377
+    step: float = 0.00126  # of a step
+    layer: float = 9.27e-06  # of a layer in a step
     #: More of a layer with experts: choosing them, sorting tokens by them.
-    experts_layer: float = 9.27e-06
-    request: float = 9.63e-06  # of a request in a step: scheduling, sampling, output
+    experts_layer: float = 1e-05
+    request: float = 8.81e-06  # of a request in a step: scheduling, sampling, output
     #: Of a step that drafts: preparation, rejection sampling.
-    speculation: float = 0.000408
-    speculation_request: float = 4.56e-05  # the same for each request in the batch
-    draft_pass: float = 0.000127  # of launching one pass of the drafter
+    speculation: float = 0.000429
+    speculation_request: float = 4.62e-05  # the same for each request in the batch
+    draft_pass: float = 0.000124  # of launching one pass of the drafter
     #: Factor of a pass over several tokens of each request: attention and
     #: multiplication are less efficient than for one token.
-    verification: float = 1.1
+    verification: float = 1.09
     lookup: float = 2.03e-05  # of one request's search, for drafters without weights
     #: Of one message between the GPUs of tensor parallelism, of which a layer has two.
-    message: float = 1.09e-05
+    message: float = 9.63e-06
     #: The same over PCIe: NCCL's all-gather takes 14 us for one row and four GPUs, of
     #: which an all-reduce has two (flashinfer pull request 5023); vLLM's own all-reduce
     #: needs NVLink for more than two (its 56128).
-    message_pcie: float = 2.58e-05
+    message_pcie: float = 2.54e-05
     #: Factor of a prompt's token over its multiplications alone: attention over the
     #: prompt, and steps that are longer because one of their requests has a prompt.
-    prompt: float = 1.78
+    prompt: float = 1.55
     #: Exponent of the tokens of one request: they share experts, so `t` of them touch
     #: as many as `t ** routing` independent ones.
-    routing: float = 0.557
+    routing: float = 0.641
     #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before
     #: vLLM 0.11 and SGLang 0.5, which prepared every draft on the CPU.
-    dated: float = 2.48
+    dated: float = 2.36
 
 
 class Machine(Struct, frozen=True):
@@ -398,7 +398,7 @@ class PhysicalModel(Struct, frozen=True):
 # prints these numbers, and `--check` compares them. They are 90 % prediction intervals
 # for one more deployment, by Student's t. A deployment weighs 1, whatever its number of
 # measurements. A class with fewer than five deployments takes those of its family in
-# all regimes, else those of its regime. `WIDER_PER_DOUBLING` and `SHARED_ERROR` are
+# all regimes, else those of its regime. `SHARED_ERROR` and how intervals widen are
 # chosen, and not checked.
 
 #: Methods that draft alike; `lookup` searches the text, as n-grams do.
@@ -411,28 +411,35 @@ PLAIN_KINDS = ("dense", "dense quantized", "experts")
 #: directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
     ("eagle", "dense"): 1.23,
-    ("eagle", "experts"): 1.31,
-    ("mtp", "dense"): 1.83,
-    ("mtp", "experts"): 1.74,
-    ("parallel", "dense"): 2.24,
-    ("parallel", "experts"): 3.1,
-    ("draft_model", "dense"): 8.13,
-    ("draft_model", "experts"): 8.13,
-    ("lookup", "dense"): 1.89,
-    ("lookup", "experts"): 1.74,
+    ("eagle", "experts"): 1.48,
+    ("mtp", "dense"): 1.46,
+    ("mtp", "experts"): 1.41,
+    ("parallel", "dense"): 1.82,
+    ("parallel", "experts"): 2.66,
+    ("draft_model", "dense"): 8.21,
+    ("draft_model", "experts"): 8.21,
+    ("lookup", "dense"): 1.75,
+    ("lookup", "experts"): 1.66,
 }
 #: What each doubling of the batch adds to the logarithm of that factor, as a share of
 #: it: at one request all steps read the weights; later multiplying, attention and the
 #: engine count more, and are known less.
 WIDER_PER_DOUBLING = 0.05
+#: The same for each doubling of the context beyond `_SHORT_CONTEXT`, of a speedup and
+#: of a plain step: kernels differ in how they read keys and values, most of all for
+#: several tokens of a request. The root of the mean squared error is 0.25 up to 1,000
+#: tokens, 0.35 from 4,000 and 0.54 from 10,000 on.
+WIDER_PER_DOUBLING_OF_CONTEXT = 0.5
+#: Tokens of context that most published measurements have at the most.
+_SHORT_CONTEXT = 1000.0
 #: Factor of the time of a step with drafts, in both directions.
-STEP = 2.13
+STEP = 2.18
 #: The least and the largest factor of the time of a step without drafts, by
 #: `plain_kind`, over what `observed_step.with_observed_step` gives.
 PLAIN: Mapping[str, tuple[float, float]] = {
-    "dense": (0.78, 1.24),
-    "dense quantized": (0.58, 1.87),
-    "experts": (0.7, 1.49),
+    "dense": (0.85, 1.19),
+    "dense quantized": (0.67, 1.52),
+    "experts": (0.73, 1.38),
 }
 #: Factor of the time of prompts, in both directions: long ones fill the multipliers,
 #: short ones come with what a request costs besides.
@@ -477,8 +484,17 @@ def regime(target: Model) -> str:
     return "dense"
 
 
-def widening(batch: float) -> float:
-    """Return the factor on the logarithm of the error at one request, for a batch from
-    1 up.
+def widening(batch: float, context: float) -> float:
+    """Return the factor on the logarithm of a speedup's error, over that at one request
+    with a short context, for a batch from 1 up and a context in tokens.
     """
-    return 1 + WIDER_PER_DOUBLING * math.log2(batch)
+    of_batch = 1 + WIDER_PER_DOUBLING * math.log2(batch)
+    return of_batch * context_widening(context)
+
+
+def context_widening(context: float) -> float:
+    """Return the factor on the logarithm of an error, over that with a short context,
+    for a context in tokens.
+    """
+    doublings = math.log2(max(1.0, context / _SHORT_CONTEXT))
+    return 1 + WIDER_PER_DOUBLING_OF_CONTEXT * doublings

@@ -7,16 +7,21 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from .model import HEAD_SIZE, Model, from_parameters
+from .known_models import known_model
+from .model import HEAD_SIZE, Model, from_architecture, from_parameters
 from .sizes import BF16, PRECISIONS, parse_parameters, parse_precision
 
 
 def parse_model(text: str) -> Model:
-    """Return the model of ``70B``, ``8B:fp8`` or ``30B-A3B:int4``, by default in BF16.
+    """Return the model of ``70B``, ``8B:fp8`` or ``30B-A3B:int4``, by default in BF16,
+    or a published one by its name, ``Qwen3-8B:fp8``, by default as it is published.
 
     ValueError for anything else.
     """
     size, _, precision = text.partition(":")
+    published = _published(size, precision)
+    if published is not None:
+        return published
     total, _, active = size.replace("-a", "-A").partition("-A")
     stored = parse_precision(precision) if precision else BF16
     parameters = parse_parameters(total)
@@ -26,6 +31,17 @@ def parse_model(text: str) -> Model:
     if active_parameters > parameters:
         raise ValueError(f"a token cannot pass through {active} of {total} parameters")
     return from_parameters(parameters, stored, active_parameters)
+
+
+def _published(name: str, precision: str) -> Model | None:
+    """Return the published model that a name holds, stored as `precision` says, or as
+    it is published if that is empty; ``None`` if it holds none.
+    """
+    known = known_model(name, size_in_name(name))
+    if known is None:
+        return None
+    stored = parse_precision(precision or known.precision)
+    return from_architecture(known.architecture, stored)
 
 
 def with_details(model: Model, details: str) -> Model:
@@ -39,7 +55,7 @@ def with_details(model: Model, details: str) -> Model:
         name, _, value = pair.strip().partition("=")
         if model.architecture is not None and name in ("layers", "kv-heads", "experts"):
             raise ValueError(
-                f"{name} contradicts the config.json, which has it; allowed: kv"
+                f"{name} contradicts the model, whose dimensions are known; allowed: kv"
             )
         match name:
             case "layers":
@@ -125,16 +141,20 @@ def size_in_name(name: str) -> float | None:
 def model_in_name(name: str) -> Model | None:
     """Return the model of a served name, ``None`` if the name is ambiguous.
 
-    `Qwen3-30B-A3B-FP8` has all parameters and the active ones. `Llama-3.1-70B` is
-    enough because the family is dense. `gpt-oss-120b` is not: it is a mixture of
-    experts, and its name has no second number.
+    Of a published model, `Qwen3-8B-FP8`, all dimensions are known. Of others the name
+    has to say the size: `Some-30B-A3B` has all parameters and the active ones, and
+    `Llama-3.1-9B` is enough because the family is dense. `Mixtral-8x7B` is not.
     """
     parameters = size_in_name(name)
     name = name.rpartition("/")[2]
+    matching = (stored for pattern, stored in _PRECISIONS if pattern.search(name))
+    precision = next(matching, "")
+    published = _published(name, precision)
+    if published is not None:
+        return published
     active = _ACTIVE.search(name)
     if parameters is None or (active is None and not _DENSE.search(name)):
         return None
-    matching = (stored for pattern, stored in _PRECISIONS if pattern.search(name))
-    precision = PRECISIONS[next(matching, "bf16")]
+    stored = PRECISIONS[precision or "bf16"]
     active_parameters = float(active[1]) * 1e9 if active else None
-    return from_parameters(parameters, precision, active_parameters)
+    return from_parameters(parameters, stored, active_parameters)

@@ -19,7 +19,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .cost import Basis, CostProfile
-from .hardware import PLAIN, SHARED_ERROR, SHARED_ERROR_REACH, STEP, plain_kind
+from .hardware import (
+    PLAIN,
+    SHARED_ERROR,
+    SHARED_ERROR_REACH,
+    STEP,
+    context_widening,
+    plain_kind,
+)
 
 #: Least share of a request's steps that must have drafts, so that the mean step shows
 #: those.
@@ -93,7 +100,8 @@ def with_observed_step(
 
     Unchanged unless the profile models the hardware and most steps have drafts.
     `plain_error` is the least and the largest factor of the plain step's time over the
-    modelled one, by default that of the hardware; the page of accuracy gives its own.
+    modelled one, with a short context, by default that of the hardware; the page of
+    accuracy gives its own.
     """
     physical = profile.physical
     if (
@@ -106,7 +114,9 @@ def with_observed_step(
     if modelled.draft_extra <= 0:
         return profile
     observed = _DecodingSeconds.of(profile, step, modelled.plain_seconds)
-    low, high = plain_error or PLAIN[plain_kind(physical.target)]
+    low, high = _widened(
+        plain_error or PLAIN[plain_kind(physical.target)], profile.context_tokens
+    )
     power = 0.0 if physical.drafter.apart else SHARED_ERROR
     shared = math.pow(observed.high / modelled.seconds, power)
     fastest = modelled.plain_seconds * low * shared
@@ -141,6 +151,15 @@ def with_observed_step(
         basis=Basis.OBSERVED,
         contradiction=_contradiction(observed, modelled, cost),
     )
+
+
+def _widened(factors: tuple[float, float], context: float) -> tuple[float, float]:
+    """Return the factors of an interval with a short context for one of so many
+    tokens.
+    """
+    power = context_widening(context)
+    low, high = factors
+    return math.pow(low, power), math.pow(high, power)
 
 
 def without_prompts(seconds: float, prompts: float) -> float:
