@@ -220,6 +220,12 @@ def test_what_one_engine_did_not_deliver_is_not_delivered_by_both() -> None:
     assert pooled.undelivered_ratio == pytest.approx(1800 / 5600)
 
 
+def test_a_coverage_that_one_engine_cannot_know_is_not_known_of_both() -> None:
+    """It drafted, and not all of its drafts are counted."""
+    known = measures(**DRAFTING)
+    assert pool([known, replace(known, coverage_ratio=None)]).coverage_ratio is None
+
+
 def test_a_snapshot_without_a_server_is_no_side() -> None:
     with pytest.raises(SideError, match="no server"):
         side_of(ExporterResult("0.1.0", 0.0), "A")

@@ -318,6 +318,30 @@ class TestServers:
         result = run([item, item])[-1]
         assert (result.activity.state, result.num_speculative_tokens) == (state, k)
 
+    def test_drafts_that_are_counted_in_part(self) -> None:
+        """LMDeploy counts all tokens, and under load a part of the drafts that they
+        came from: no share of the tokens follows, and no speedup is lowered by one.
+        """
+        before = upstream("lmdeploy-k3.txt")
+        after = before
+        for counted, later in (
+            (b"6231.0", b"9231.0"),
+            (b" 2132.0", b" 2232.0"),
+            (b" 6396.0", b" 6696.0"),
+            (b" 4075.0", b" 4275.0"),
+            (b" 1671.0", b" 1751.0"),
+            (b" 1324.0", b" 1394.0"),
+            (b" 1080.0", b" 1130.0"),
+        ):
+            after = after.replace(counted, later)
+        result = run([read(before), read(after)])[-1]
+        assert result.activity.state is ActivityState.ACTIVE
+        (judged, *_) = result.windows
+        assert judged.mean_acceptance_length == 3.0
+        assert judged.coverage_ratio is None
+        texts = [name_of(finding.text) for finding in result.findings]
+        assert "finding.low_coverage.text" not in texts
+
     @pytest.mark.parametrize(
         ("speculation", "prefix"),
         [

@@ -120,6 +120,8 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
     resolution: float = 0.0
     #: Whether counters increase only when a request finishes.
     counts_finished_requests: bool = False
+    #: Whether a part of the drafts may not be counted, although their tokens are.
+    misses_drafts: bool = False
     #: Likewise for totals that are no fields, and that `derived` computes fields from.
     terms: Mapping[str, tuple[str, ...]] = {}
     #: By sample name, the field of each value of `category_label`; series of one field

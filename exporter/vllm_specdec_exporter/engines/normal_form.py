@@ -158,6 +158,7 @@ def _engine(
         steps=convert(fields, Steps),
         lifetime=lifetime,
         counts_finished_requests=dialect.counts_finished_requests,
+        misses_drafts=dialect.misses_drafts,
         defects=tuple(defects[:MAX_DEFECTS]),
         drafting=drafting,
         derived="accepted_tokens" in dialect.derived and not counts_positions,

@@ -160,6 +160,8 @@ class EngineReading(Struct, frozen=True):
     latencies: Latencies | None = None  # ``None`` if they were not read
     #: Whether counters increase only when a request finishes.
     counts_finished_requests: bool = False
+    #: Whether a part of the drafts may not be counted, although their tokens are.
+    misses_drafts: bool = False
     #: Descriptions of invalid series, whose values were ignored.
     defects: tuple[str, ...] = ()
     steps: Steps = Steps()  # totals of engine steps

@@ -212,6 +212,9 @@ class PolledEngine(Struct, frozen=True, dict=True):
             )
             for window, delta in self.deltas.items()
         )
+        if self.engine.misses_drafts:
+            # The tokens of drafts that were not counted would be from none.
+            windows = tuple(replace(each, coverage_ratio=None) for each in windows)
         lifetime = self.engine.lifetime
         if lifetime is None:
             return windows

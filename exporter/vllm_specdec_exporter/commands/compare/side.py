@@ -307,7 +307,11 @@ def pool(measures: Sequence[Measures]) -> Measures:
         speedup_low=_mean_by_drafts(measures, "speedup_low"),
         speedup_high=_mean_by_drafts(measures, "speedup_high"),
     )
-    return replace(derive(measures[0].window, delta), estimate=estimate)
+    pooled = replace(derive(measures[0].window, delta), estimate=estimate)
+    if any(each.drafts and each.coverage_ratio is None for each in measures):
+        # Some of its drafts are not counted, so neither are some of their tokens.
+        return replace(pooled, coverage_ratio=None)
+    return pooled
 
 
 def _increase(measures: Measures) -> Delta:
