@@ -113,7 +113,7 @@ def _cost(path: Path, rounds: int) -> _Cost:
 
     def poll_all(states: States, first: int, last: int) -> States:
         for n in range(first, last):
-            states, _ = pipeline.process_reading(
+            states, _ = pipeline.judge_reading(
                 states, reader.read(answers[n]), n * 5.0, settings
             )
         return states

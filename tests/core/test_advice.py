@@ -41,6 +41,7 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.advising import CurrentAdvice
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.explanation import explain_payoff
+from vllm_specdec_exporter.judgement.findings import Verdicts
 from vllm_specdec_exporter.judgement.hysteresis import (
     AdvisedK,
     Evidence,
@@ -48,7 +49,7 @@ from vllm_specdec_exporter.judgement.hysteresis import (
     PendingChange,
     apply_hysteresis,
 )
-from vllm_specdec_exporter.judgement.judge import judge_engine
+from vllm_specdec_exporter.judgement.judge import explain, judge_engine
 from vllm_specdec_exporter.judgement.payoff import (
     Payoff,
     PayoffVerdict,
@@ -392,7 +393,9 @@ class TestPayoff:
         estimated = measures(speedup, coverage_ratio=covered, **counted)
         few = with_measured(estimated, 0.8, 0.79, 0.81)
         case = replace(case_of(few), k=3)
-        judgement, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
+        judged, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
+        verdicts = Verdicts(judged.quality, judged.payoff, judged.advice)
+        judgement = explain(case, verdicts)
         assert judgement.payoff.verdict is PayoffVerdict.HARMFUL
         assert judgement.advice.action is Action.INSUFFICIENT_DATA
         unadvisable = values_of(judgement.advice.reason)["reason"]

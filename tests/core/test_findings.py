@@ -17,6 +17,7 @@ from vllm_specdec_exporter.judgement.activity import (
 )
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.case import Case
+from vllm_specdec_exporter.judgement.explanation import explain_quality
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, Verdicts, find
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import judge_quality
@@ -59,7 +60,8 @@ def names(
 ) -> list[tuple[Severity, str]]:
     """The findings on an active engine, without what to do about them."""
     thresholds = Thresholds().with_values(limits)
-    quality = judge_quality(measures, [], thresholds)
+    judged = judge_quality(measures, [], thresholds)
+    quality = replace(judged, reasons=explain_quality(judged, measures, thresholds))
     case = replace(case_of(ACTIVE, measures), thresholds=thresholds, defects=defects)
     return [(f.severity, short_name(f)) for f in find(case, Verdicts(quality))]
 

@@ -12,6 +12,7 @@ from support.builders import increase
 from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.judgement.explanation import explain_quality
 from vllm_specdec_exporter.judgement.quality import (
     Criterion,
     Quality,
@@ -49,7 +50,9 @@ BEST = replace(
 def judge(
     measures: Measures, *others: Measures, thresholds: Thresholds | None = None
 ) -> Quality:
-    return judge_quality(measures, others, thresholds or Thresholds())
+    limits = thresholds or Thresholds()
+    quality = judge_quality(measures, others, limits)
+    return replace(quality, reasons=explain_quality(quality, measures, limits))
 
 
 def criterion(quality: Quality, level: QualityLevel, measure: str) -> Criterion:

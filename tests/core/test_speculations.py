@@ -13,7 +13,11 @@ from vllm_specdec_exporter.economics.speculative_config import (
     parse_speculations,
 )
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.observe.pipeline import process_reading
+from vllm_specdec_exporter.observe.pipeline import (
+    explained,
+    judge_reading,
+    process_reading,
+)
 from vllm_specdec_exporter.observe.result import EngineResult, TargetResult
 from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.publish.events import changes
@@ -113,6 +117,30 @@ def test_one_configuration_for_two_models_is_of_neither() -> None:
     (alone,) = judged(COMMON, single)
     (beside,) = judged(COMMON, single, models=("another",))
     assert (alone.deployment.method, beside.deployment.method) == ("eagle3", "")
+
+
+def test_changes_are_seen_without_words() -> None:
+    """Only a poll with changes to log gets words, and its lines are those of polls that
+    all have them.
+    """
+    states = {}
+    bare = full = TargetResult(target="t")
+    logged = []
+    for moment, body in enumerate((*TEXTS, TEXTS[1])):
+        states, engines = judge_reading(states, read(body), 300.0 * moment, COMMON)
+        results = tuple(engine.result for engine in engines)
+        polled = replace(bare, up=True, engines=results)
+        with_words = explained(polled, engines)
+        events = list(changes(full, with_words))
+        assert list(changes(bare, with_words)) == events
+        seen = [event.message for event in changes(bare, polled)]
+        assert seen == [event.message for event in events]
+        logged.append(seen)
+        bare = polled
+        full = with_words
+    # The configuration does not fit from the first poll on, and verdicts follow.
+    assert "configuration does not fit" in logged[0]
+    assert "payoff" in logged[1]
 
 
 def test_each_model_has_its_own_configuration() -> None:

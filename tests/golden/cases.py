@@ -117,9 +117,13 @@ def from_zero(body: bytes) -> tuple[Answer, Answer]:
 # --- the pipeline
 
 
-def run(case: Case) -> ExporterResult:
-    """Return what the exporter holds after the last answer of every server."""
-    targets = tuple(_target(server, case.settings) for server in case.servers)
+def run(case: Case, *, words: bool = True) -> ExporterResult:
+    """Return what the exporter holds after the last answer of every server, with the
+    words that it adds for who reads them.
+    """
+    targets = tuple(
+        _target(server, case.settings, words=words) for server in case.servers
+    )
     times = [target.last_success_timestamp_seconds or START for target in targets]
     discoveries = ()
     if len(targets) > 1:
@@ -196,7 +200,7 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
     return book.result(700.0, batch_costs(targets, settings), tap)
 
 
-def _target(server: Server, settings: Settings) -> TargetResult:
+def _target(server: Server, settings: Settings, *, words: bool) -> TargetResult:
     states = {}
     result = TargetResult(
         target=server.name, poll_errors_total=dict.fromkeys(REASONS, 0)
@@ -204,9 +208,10 @@ def _target(server: Server, settings: Settings) -> TargetResult:
     latencies = settings.baseline is not None
     for answer in server.answers:
         reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
-        states, engines = pipeline.process_reading(
+        states, judged = pipeline.judge_reading(
             states, reading, answer.time, settings, upstream_version=server.version
         )
+        engines = tuple(each.explained() if words else each.result for each in judged)
         result = replace(
             result,
             up=True,

@@ -225,6 +225,17 @@ def test_series_that_need_something_are_nowhere_else() -> None:
             assert of_drafts.isdisjoint(shown), name
 
 
+def test_words_are_in_no_metric() -> None:
+    """The exporter adds reasons and findings for pages and snapshots alone, so no
+    metric may follow from them.
+    """
+    for case in CASES:
+        bare = run(case, words=False)
+        assert list(metrics_text(bare)) == list(metrics_text(run(case))), case.name
+        for target in bare.targets:
+            assert not any(engine.payoff.reasons for engine in target.engines)
+
+
 # --- single cases
 
 

@@ -36,6 +36,7 @@ from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import Payoff
 from ..measures.history import Window
+from ..observe import pipeline
 from ..observe.result import EngineResult, ExporterResult, TargetResult
 from ..observe.settings import Settings
 from ..per_request.summary import is_problem
@@ -328,7 +329,7 @@ async def _observe(
             await poller.poll()
     finally:
         await poller.close()
-    return poller.latest
+    return pipeline.explained(poller.latest, poller.judged)
 
 
 def observation(

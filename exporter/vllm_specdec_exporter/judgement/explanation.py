@@ -4,6 +4,7 @@ Decisions come first, in `payoff` and `advising`, and know nothing of words. Thi
 picks the messages for a decision that was made; it decides nothing itself.
 """
 
+from ..config.thresholds import Thresholds
 from ..economics.choice import CandidateK, Choice, TriedK
 from ..economics.cost import Basis, CostProfile
 from ..economics.speculative_config import drafts_without_model
@@ -22,12 +23,27 @@ from .payoff import (
     estimate_contradicted,
     gives_nothing,
 )
+from .quality import Quality, decisive
 
 #: A part of a sentence that does not apply.
 _NOTHING = ""
 #: Least time of prompts that is told, in plain steps: less moves a speedup by less than
 #: any interval is wide.
 _TOLD_PROMPTS = 0.05
+
+
+def explain_quality(
+    quality: Quality, measures: Measures, thresholds: Thresholds
+) -> tuple[str, ...]:
+    """Return the criteria that decided the level of a window, or why it has none."""
+    drafts = measures.drafts or 0.0
+    needed = thresholds.minimum_drafts
+    if drafts < needed:
+        return (message("quality.few_drafts", drafts=drafts, needed=needed),)
+    if quality.level is None:
+        unknown = [c.reason for c in quality.criteria if c.lacks_value]
+        return tuple(dict.fromkeys(unknown))
+    return tuple(c.reason for c in decisive(quality.level, quality.criteria))
 
 
 def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str, ...]:

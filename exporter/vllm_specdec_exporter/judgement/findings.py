@@ -208,7 +208,7 @@ def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]
         # Also without a level, as of trees, whose acceptance ratio is not known.
         if active and (measures.drafts or 0.0) >= case.thresholds.minimum_drafts:
             findings += _of_acceptance(case, measures, verdicts)
-    findings += _of_configuration(case)
+    findings += _of_deployment(case)
     if case.defects:
         findings += hint("inconsistent", defects="; ".join(case.defects))
     decayed = case.uptime.decayed and case.uptime.lengths
@@ -218,7 +218,8 @@ def find(case: Case, verdicts: Verdicts = NOTHING_JUDGED) -> tuple[Finding, ...]
     return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
 
 
-def _of_configuration(case: Case) -> list[Finding]:
+def _of_deployment(case: Case) -> list[Finding]:
+    """Return the findings on how the engine is deployed."""
     findings: list[Finding] = []
     speculation = case.speculation
     if case.engine.has_known_problems:
@@ -238,25 +239,41 @@ def _of_configuration(case: Case) -> list[Finding]:
         )
         for known_problem in known_problems(facts):
             findings += hint("known_problem", known=known_problem)
-    if case.ambiguous:
-        models = ", ".join(case.ambiguous)
-        findings += hint("one_for_several", models=models)
-    findings += _of_method(case)
-    if speculation.document and speculation.unknown:
-        findings += hint("unknown_settings", unknown=", ".join(speculation.unknown))
+    findings += _of_speculation(case)
     if case.routed:
         findings += hint("routed")
     if case.prefix_caches:
         findings += hint("prefix_cache_differs", caches=case.prefix_caches)
     if case.mismatch:
         findings += hint("mismatch", reason=case.mismatch)
-    positions = len(case.counters.accepted_tokens_per_position)
-    configured_k = speculation.num_speculative_tokens
-    if positions and configured_k is not None and configured_k != positions:
-        findings += hint(
-            "positions_differ", positions=positions, configured_k=configured_k
-        )
+    return findings + _of_positions(case)
+
+
+def misconfigured(case: Case) -> list[Finding]:
+    """Return the findings on a configuration that does not fit the engine."""
+    return _of_speculation(case) + _of_positions(case)
+
+
+def _of_speculation(case: Case) -> list[Finding]:
+    """Return that ``--spec.config`` is not that of the engine, or not understood."""
+    findings: list[Finding] = []
+    speculation = case.speculation
+    if case.ambiguous:
+        models = ", ".join(case.ambiguous)
+        findings += hint("one_for_several", models=models)
+    findings += _of_method(case)
+    if speculation.document and speculation.unknown:
+        findings += hint("unknown_settings", unknown=", ".join(speculation.unknown))
     return findings
+
+
+def _of_positions(case: Case) -> list[Finding]:
+    """Return that another K is configured than the engine has positions."""
+    positions = len(case.counters.accepted_tokens_per_position)
+    configured_k = case.speculation.num_speculative_tokens
+    if not positions or configured_k is None or configured_k == positions:
+        return []
+    return hint("positions_differ", positions=positions, configured_k=configured_k)
 
 
 def _of_method(case: Case) -> list[Finding]:

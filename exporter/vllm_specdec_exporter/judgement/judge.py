@@ -1,5 +1,10 @@
-"""Judgement of one engine: quality, payoff, advice and findings of a case, in this
-order.
+"""Judgement of one engine: quality, payoff and advice of a case, in this order, and
+then the words for them.
+
+Every poll is judged, because advice has state and changes are logged. But hardly any is
+read otherwise than as metrics, which have no words, and the words take a fifth of
+reading and judging. So `judge_engine` decides, in codes and numbers, and `explain` adds
+the reasons and findings, when they are read.
 """
 
 from msgspec import Struct
@@ -11,8 +16,8 @@ from .activity import Activity, ActivityState
 from .advice import Advice
 from .advising import CurrentAdvice, update_advice
 from .case import Case
-from .explanation import explain_payoff, how_to_know
-from .findings import Finding, Verdicts, find
+from .explanation import explain_payoff, explain_quality, how_to_know
+from .findings import Finding, Verdicts, find, misconfigured
 from .messages import message
 from .payoff import Payoff, correction, estimate_contradicted, judge_payoff
 from .published_rules import apply_rules
@@ -20,7 +25,11 @@ from .quality import Quality, judge_quality
 
 
 class Judgement(Struct, frozen=True):
-    """The judgement of one engine."""
+    """The judgement of one engine.
+
+    As it was decided, verdicts have no reasons, advice that follows from an undecided
+    payoff is empty, and only findings on the configuration are there, which are logged.
+    """
 
     activity: Activity  # whether the engine speculates
     #: The level of its acceptance; none unless the engine is active.
@@ -35,8 +44,8 @@ class Judgement(Struct, frozen=True):
 def judge_engine(
     case: Case, current: CurrentAdvice, time: float, window_seconds: float
 ) -> tuple[Judgement, CurrentAdvice]:
-    """Return the judgement of a sample at `time`, and the advice in force for the next
-    call.
+    """Return what is decided of a sample at `time`, and the advice in force for the
+    next call.
 
     Another K must have been better for `window_seconds`, the judged window, before the
     advice changes.
@@ -47,23 +56,45 @@ def judge_engine(
     if case.activity.state is ActivityState.ACTIVE and measures is not None:
         quality = judge_quality(measures, case.other_windows, case.thresholds)
         payoff = judge_payoff(measures, case.thresholds)
-        reasons = explain_payoff(payoff, case, measures)
-        payoff = replace(payoff, reasons=reasons)
-    undecided = payoff.undecided and payoff.basis is Basis.MODELLED
-    if measures is not None and undecided:
-        current = replace(current, advice=_undecided(case, measures))
+    if _decides_nothing(payoff):
+        current = replace(current, advice=Advice())
     else:
         corrected = _corrected(replace(case, payoff=payoff))
         current = update_advice(current, corrected, time, window_seconds)
-    advice = current.advice
     judgement = Judgement(
+        activity=case.activity,
+        quality=quality,
+        payoff=payoff,
+        advice=current.advice,
+        findings=tuple(misconfigured(case)),
+    )
+    return judgement, current
+
+
+def explain(case: Case, decided: Verdicts) -> Judgement:
+    """Return the judgement of a case with all words, as it was decided."""
+    quality = decided.quality
+    payoff = decided.payoff
+    advice = decided.advice
+    measures = case.measures
+    if case.activity.state is ActivityState.ACTIVE and measures is not None:
+        reasons = explain_quality(quality, measures, case.thresholds)
+        quality = replace(quality, reasons=reasons)
+        payoff = replace(payoff, reasons=explain_payoff(payoff, case, measures))
+        if _decides_nothing(payoff):
+            advice = _undecided(case, measures)
+    return Judgement(
         activity=case.activity,
         quality=quality,
         payoff=payoff,
         advice=advice,
         findings=find(case, Verdicts(quality, payoff, advice)),
     )
-    return judgement, current
+
+
+def _decides_nothing(payoff: Payoff) -> bool:
+    """Return whether a modelled cost leaves open whether speculation pays."""
+    return payoff.undecided and payoff.basis is Basis.MODELLED
 
 
 def _undecided(case: Case, measures: Measures) -> Advice:

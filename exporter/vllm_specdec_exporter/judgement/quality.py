@@ -53,6 +53,11 @@ class Criterion(Struct, frozen=True):
     note: str = ""
 
     @property
+    def lacks_value(self) -> bool:
+        """Whether a level above `poor` needs its value, and there is none."""
+        return self.value is None and self.measure in _NEEDED
+
+    @property
     def reason(self) -> Message:
         """The criterion and whether it holds, as a reason for a level."""
         measure = self.measure.replace("_", " ")
@@ -136,25 +141,31 @@ _UNDERSTATED = frozenset({"position_decay_ratio", "last_position_acceptance_rati
 def judge_quality(
     measures: Measures, other_windows: Sequence[Measures], thresholds: Thresholds
 ) -> Quality:
-    """Judge the acceptance within a window; `other_windows` show whether it is steady.
+    """Judge the acceptance within a window, without the reasons; `other_windows` show
+    whether it is steady.
 
     There is no level with fewer drafts than the minimum, as of a slow engine: it has no
     interval that would say how little they prove.
     """
     criteria = _apply_rubric(measures, other_windows, thresholds)
-    drafts = measures.drafts or 0.0
-    if drafts < thresholds.minimum_drafts:
-        few = message(
-            "quality.few_drafts", drafts=drafts, needed=thresholds.minimum_drafts
-        )
-        return Quality(None, (few,), criteria)
+    if (measures.drafts or 0.0) < thresholds.minimum_drafts:
+        return Quality(criteria=criteria)
     level = _level(criteria)
-    missing = [c for c in criteria if c.value is None and c.measure in _NEEDED]
-    if missing and level is not QualityLevel.POOR:
-        unknown = dict.fromkeys(criterion.reason for criterion in missing)
-        return Quality(None, tuple(unknown), criteria)
-    reasons = tuple(criterion.reason for criterion in _decisive(level, criteria))
-    return Quality(level, reasons, criteria)
+    if level is not QualityLevel.POOR and any(c.lacks_value for c in criteria):
+        return Quality(criteria=criteria)
+    return Quality(level, criteria=criteria)
+
+
+def decisive(level: QualityLevel, criteria: Sequence[Criterion]) -> list[Criterion]:
+    """Return the criteria that decided the level; for `fair`, the criteria of `healthy`
+    that fail.
+    """
+    if level is QualityLevel.FAIR:
+        healthy = QualityLevel.HEALTHY
+        return [c for c in criteria if c.level is healthy and c.met is not True]
+    if level is QualityLevel.POOR:
+        return [c for c in criteria if c.level is level and c.met]
+    return [c for c in criteria if c.level is level and c.value is not None]
 
 
 def _level(criteria: Sequence[Criterion]) -> QualityLevel:
@@ -170,18 +181,6 @@ def _level(criteria: Sequence[Criterion]) -> QualityLevel:
 def _holds(level: QualityLevel, criteria: Sequence[Criterion]) -> bool:
     """Return whether all criteria of a level hold that can be judged."""
     return all(c.met is not False for c in criteria if c.level is level)
-
-
-def _decisive(level: QualityLevel, criteria: Sequence[Criterion]) -> list[Criterion]:
-    """Return the criteria that decided the level; for `fair`, the criteria of `healthy`
-    that fail.
-    """
-    if level is QualityLevel.FAIR:
-        healthy = QualityLevel.HEALTHY
-        return [c for c in criteria if c.level is healthy and c.met is not True]
-    if level is QualityLevel.POOR:
-        return [c for c in criteria if c.level is level and c.met]
-    return [c for c in criteria if c.level is level and c.value is not None]
 
 
 def _apply_rubric(

@@ -3,23 +3,56 @@ result.
 
 `process_reading` takes each engine of a response through four steps: the state with the
 new sample (`state`), what follows from its windows (`polled_engine`), the judgement of
-that (`judgement.judge`), and the result (`result`).
+that (`judgement.judge`), and the result (`result`). `judge_reading` leaves out the
+words of the result, which `explained` adds when they are read.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..engines.reading import EngineKey, EngineReading, Reading
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
-from ..judgement.judge import Judgement, judge_engine
+from ..judgement.case import Case
+from ..judgement.findings import Verdicts
+from ..judgement.judge import Judgement, explain, judge_engine
 from ..judgement.state import state_code
 from ..measures.measures import DraftShape
 from .polled_engine import PolledEngine, PolledServer
-from .result import Deployment, EngineResult, learned
+from .result import Deployment, EngineResult, TargetResult, learned
 from .settings import Settings
 from .state import EngineState
+
+
+class JudgedEngine(Struct, frozen=True):
+    """An engine after a poll, and what the words of its result are made from."""
+
+    #: Without words but those on the configuration, see `Judgement`.
+    result: EngineResult
+    case: Case
+
+    def explained(self) -> EngineResult:
+        """Return the result with all words."""
+        decided = Verdicts(self.result.quality, self.result.payoff, self.result.advice)
+        judgement = explain(self.case, decided)
+        return replace(
+            self.result,
+            quality=judgement.quality,
+            payoff=judgement.payoff,
+            advice=judgement.advice,
+            findings=judgement.findings,
+        )
+
+
+def explained(target: TargetResult, judged: Sequence[JudgedEngine]) -> TargetResult:
+    """Return the result of a target with all words; `judged` are its engines at its
+    last successful poll.
+    """
+    if not target.engines:  # that poll failed, or is too old
+        return target
+    return replace(target, engines=tuple(engine.explained() for engine in judged))
 
 
 def process_reading(
@@ -31,6 +64,22 @@ def process_reading(
     shapes: Mapping[str, DraftShape] | None = None,
     models: Collection[str] = (),
 ) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
+    """Return what `judge_reading` does, with all words of the results."""
+    new_states, judged = judge_reading(
+        states, reading, time, settings, upstream_version, shapes, models
+    )
+    return new_states, tuple(engine.explained() for engine in judged)
+
+
+def judge_reading(
+    states: Mapping[EngineKey, EngineState],
+    reading: Reading,
+    time: float,
+    settings: Settings,
+    upstream_version: str = "",
+    shapes: Mapping[str, DraftShape] | None = None,
+    models: Collection[str] = (),
+) -> tuple[dict[EngineKey, EngineState], tuple[JudgedEngine, ...]]:
     """Return the states and results of every engine in `reading`, taken at `time`
     seconds.
 
@@ -41,7 +90,7 @@ def process_reading(
     server = PolledServer(reading, upstream_version, shapes or {})
     served = {engine.key.model_name for engine in reading.engines}.union(models)
     new_states: dict[EngineKey, EngineState] = {}
-    results = []
+    judged = []
     for engine in reading.engines:
         earlier = states.get(engine.key, EngineState())
         own_settings = settings.of_model(engine.key.model_name, served)
@@ -61,8 +110,8 @@ def process_reading(
             context_tokens=polled.context_tokens,
             trials=polled.trials,
         )
-        results.append(_result(polled, judgement))
-    return new_states, tuple(results)
+        judged.append(JudgedEngine(_result(polled, judgement), polled.case))
+    return new_states, tuple(judged)
 
 
 def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:

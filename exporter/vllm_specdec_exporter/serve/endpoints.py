@@ -155,11 +155,11 @@ async def _page(request: web.Request) -> web.StreamResponse:
     query = status_page.parse_query(request.query, exporter.config.poll_interval)
 
     async def render() -> list[bytes]:
-        latest = exporter.latest()
+        result = exporter.explained()
         hours = exporter.last_hours()
         # In a thread, so that the page of a large fleet does not hold up scrapes.
         page = await in_daemon_thread(
-            lambda: status_page.render(latest, time.time(), query, hours)
+            lambda: status_page.render(result(), time.time(), query, hours)
         )
         return [page.encode()]
 
@@ -242,7 +242,9 @@ async def _snapshot(request: web.Request) -> web.StreamResponse:
         headers["Content-Encoding"] = "gzip"
 
     async def encode() -> list[bytes]:
-        text = snapshot.encode(exporter.latest(), selection)
+        # In a thread, as the page.
+        result = await in_daemon_thread(exporter.explained())
+        text = snapshot.encode(result, selection)
         blocks = (text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK))
         return await in_pieces(blocks, gzip=gzip)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from .. import __version__
 from ..config.options import ConfigError
 from ..listener.web_config import WebConfigFileError
+from ..observe import pipeline
 from ..observe.result import ExporterResult, Reload, thresholds_by_model
 from ..publish.events import aggregate
 from ..publish.last_hour import LastHour
@@ -81,7 +82,7 @@ class Exporter:
         self._reloads = SharedRun(self._reload_now, RELOAD_SECONDS, clock)
 
     def latest(self) -> ExporterResult:
-        """Return the current result without waiting for a poll."""
+        """Return the current result without waiting for a poll, and without words."""
         time_now = self._clock()
         targets = tuple(poller.result(time_now) for poller in self._pollers)
         thresholds = dict(self.config.settings.thresholds.items())
@@ -95,6 +96,19 @@ class Exporter:
             reload=self._reload_result(),
             discoveries=self._discovery.results(),
         )
+
+    def explained(self) -> Callable[[], ExporterResult]:
+        """Return a function that returns the result of now with all words, in any
+        thread: of many servers that takes long.
+        """
+        latest = self.latest()
+        judged = [poller.judged for poller in self._pollers]
+
+        def make() -> ExporterResult:
+            targets = tuple(map(pipeline.explained, latest.targets, judged))
+            return replace(latest, targets=targets)
+
+        return make
 
     def _reload_result(self) -> Reload:
         """Return how the last readings of both configuration files ended."""

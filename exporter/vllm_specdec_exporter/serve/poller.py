@@ -19,7 +19,8 @@ from ..engines.reading import EngineKey, Reading
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
 from ..observe import pipeline
-from ..observe.result import REASONS, EngineResult, PollFailure, TargetResult
+from ..observe.pipeline import JudgedEngine
+from ..observe.result import REASONS, PollFailure, TargetResult
 from ..observe.settings import Settings
 from ..observe.state import EngineState
 from ..publish.events import Event, changes
@@ -98,9 +99,12 @@ class Poller:
         self._expires: float | None = None
         #: The result of all further polls, without a request.
         self._final: PollFailure | None = None
+        #: Without words: `pipeline.explained` adds them.
         self.latest = TargetResult(
             target=name, poll_errors_total=dict.fromkeys(REASONS, 0)
         )
+        #: The engines at the last successful poll.
+        self.judged: tuple[JudgedEngine, ...] = ()
         self.last_hour: LastHour = {}
 
     @property
@@ -127,6 +131,7 @@ class Poller:
         if self._expires is not None and not self._overdue(time_now):
             self._expires = max(self._expires, time_now + self._patience)
         self.latest = predecessor.latest
+        self.judged = predecessor.judged
         self.last_hour = predecessor.last_hour
 
     async def run(self, start: float) -> None:
@@ -158,7 +163,10 @@ class Poller:
         else:
             self._succeed(polled, outcome)
         self._expires = self._clock() + self._patience
-        self._log(changes(previous, self.latest))
+        # Hardly any poll has changes to log, for which words are needed.
+        if any(changes(previous, self.latest)):
+            current = pipeline.explained(self.latest, self.judged)
+            self._log(changes(previous, current))
 
     def _count_late(self, due: float) -> None:
         """Count the polls that a poll which begins now, and was due then, stands
@@ -179,8 +187,8 @@ class Poller:
         self.latest = replace(self.latest, poll_errors_total=errors)
         self._turns.leave_out(polls)
 
-    async def _outcome(self, started: float) -> tuple[EngineResult, ...] | PollFailure:
-        """Return the results of a poll, or why there are none."""
+    async def _outcome(self, started: float) -> tuple[JudgedEngine, ...] | PollFailure:
+        """Return the engines at a poll, or why there are none."""
         if self._final is not None:
             return self._final
         try:
@@ -206,8 +214,10 @@ class Poller:
             )
             return PollFailure("internal", f"{type(error).__name__}: {error}")
 
-    def _succeed(self, polled: TargetResult, engines: tuple[EngineResult, ...]) -> None:
+    def _succeed(self, polled: TargetResult, judged: tuple[JudgedEngine, ...]) -> None:
         wall_time = self._wall()
+        engines = tuple(each.result for each in judged)
+        self.judged = judged
         self.latest = replace(
             polled, up=True, last_success_timestamp_seconds=wall_time, engines=engines
         )
@@ -220,7 +230,7 @@ class Poller:
             self._facts.forget()
         self._resets = resets
 
-    async def _process(self, started: float) -> tuple[EngineResult, ...]:
+    async def _process(self, started: float) -> tuple[JudgedEngine, ...]:
         try:
             response = await self._upstream.fetch()
             time = self._clock()
@@ -238,7 +248,7 @@ class Poller:
             self.name, (engine.key.model_name for engine in reading.engines)
         )
         judge = partial(
-            pipeline.process_reading,
+            pipeline.judge_reading,
             self._states,
             reading,
             time,
@@ -248,10 +258,10 @@ class Poller:
             models=self._served.models,
         )
         if len(reading.engines) > _MANY_ENGINES:
-            self._states, results = await self._turns.large(judge)
+            self._states, judged = await self._turns.large(judge)
         else:
-            self._states, results = judge()
-        return results
+            self._states, judged = judge()
+        return judged
 
     def _claim_memory(self, reading: Reading) -> None:
         """Claim the memory that full windows of the reading's engines take; PollError
