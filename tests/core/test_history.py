@@ -1,11 +1,24 @@
 """History: what is one life of an engine, and which samples of it are kept."""
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
 
 from support.builders import counters, sample
 from support.copies import replace
-from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import Sample, SampleHistory, counters_reset
+from vllm_specdec_exporter.economics.baseline_match import BaselineComparison
+from vllm_specdec_exporter.engines.limits import MAX_VALUE
+from vllm_specdec_exporter.engines.reading import Counters, Latencies, Steps
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.measures.history import (
+    PackedSample,
+    Sample,
+    SampleHistory,
+    counters_reset,
+)
 
 KEEP = 300.0
 
@@ -76,7 +89,7 @@ class TestStartedAnew:
         history = observe(Sample(0, BEFORE), Sample(5, without))
 
         assert not counters_reset(BEFORE, without)
-        assert (history.samples, history.resets) == ((), 0)
+        assert history == SampleHistory()
 
 
 FIRST = sample(0, 10, [5])
@@ -126,8 +139,9 @@ class TestHistory:
         """The newest samples of one life, in order."""
         history = observe(*samples)
 
-        assert history == SampleHistory(tuple(samples[-kept:]), resets=resets)
+        assert [each.unpack() for each in history.samples] == samples[-kept:]
         assert history.newest == samples[-1]
+        assert history.resets == resets
 
     def test_samples_older_than_needed_are_dropped(self) -> None:
         """A history holds what the longest window needs, to the very second, and no
@@ -138,3 +152,34 @@ class TestHistory:
         )
 
         assert [s.time for s in history.samples] == [470, 475, 480, 485, 490, 495, 500]
+
+
+def each_field(struct: type[Struct], values: st.SearchStrategy[Any]) -> dict[str, Any]:
+    return dict.fromkeys(struct.__struct_fields__, values)
+
+
+NUMBERS = st.floats(0, MAX_VALUE)
+TOTALS_OR_NONE = st.none() | NUMBERS
+POSITIONS = st.lists(NUMBERS, max_size=3).map(tuple)
+ANY_COUNTERS = each_field(Counters, TOTALS_OR_NONE) | {
+    "accepted_tokens_per_position": POSITIONS,
+    "drafted_tokens_per_position": POSITIONS,
+    "resolution": NUMBERS,
+}
+#: Of each field a strategy, so that none is left out.
+ANY_SAMPLE = each_field(Sample, TOTALS_OR_NONE) | {
+    "time": NUMBERS,
+    "counters": st.builds(Counters, **ANY_COUNTERS),
+    "draft_load": NUMBERS,
+    "latencies": st.none() | st.builds(Latencies, st.builds(Histogram, sum=NUMBERS)),
+    "match": st.none() | st.just(BaselineComparison(seconds=5.0)),
+    "steps": st.builds(Steps, **each_field(Steps, TOTALS_OR_NONE)),
+}
+
+
+@given(st.builds(Sample, **ANY_SAMPLE))
+def test_a_packed_sample(original: Sample) -> None:
+    """A window that begins at a packed sample is judged by what was read: to the last
+    bit, and a missing series stays missing.
+    """
+    assert PackedSample.of(original).unpack() == original

@@ -36,8 +36,10 @@ def test_how_far(times: tuple[float, ...], span: float | None) -> None:
     """A window reaches to its oldest sample within half a poll interval, and needs two
     samples.
     """
-    samples = tuple(sample(time, 2 * time, [time]) for time in times)
-    reached = window_delta(SampleHistory(samples), Window(30), SLACK)
+    history = SampleHistory()
+    for time in times:
+        history = history.add(sample(time, 2 * time, [time]), keep=40)
+    reached = window_delta(history, Window(30), SLACK)
 
     assert span == (reached and pytest.approx(reached.span))
 

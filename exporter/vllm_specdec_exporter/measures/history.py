@@ -10,6 +10,11 @@ Two things end the samples that a window may span:
   series that had counted before, so that its increase is unknown. After it, a bucket
   that fell shows a reset too: a restarted process may exceed its old totals by then.
 
+With many engines, samples take most of the exporter's memory: a window of five minutes
+has 61 of an engine, each of twenty numbers, which take 1 kB as Python objects. But a
+window reads most of them in its first and its last sample alone. So samples are kept as
+`PackedSample`, in a third of that, and the one where a window begins is unpacked.
+
 Times are seconds of a monotonic clock and come with the samples.
 """
 
@@ -21,9 +26,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, repeat
 from operator import attrgetter, sub
 from statistics import mean
+from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, msgpack
+from msgspec.structs import astuple, replace
 
 from ..config.values import format_duration
 from ..economics.baseline_match import BaselineComparison
@@ -84,23 +90,84 @@ def running_between(first: Sample, last: Sample) -> float | None:
     return max(1.0, sum(busy) / len(busy))
 
 
+_ENCODER = msgpack.Encoder()
+#: Of what is packed: counters and steps as tuples, `draft_load` and `kv_cache`.
+_DECODER = msgpack.Decoder[Any](
+    tuple[
+        tuple[float | tuple[float, ...] | None, ...],
+        tuple[float | None, ...],
+        float,
+        float | None,
+    ]
+)
+
+
+# It is in no cycle, so the garbage collector can leave it alone.
+class PackedSample(Struct, frozen=True, gc=False):
+    """A sample with most of its numbers as MessagePack, which has 9 bytes for each.
+
+    What windows read of each of their samples is not packed.
+    """
+
+    time: float
+    requests_running: float | None
+    latencies: Latencies | None
+    match: BaselineComparison | None
+    packed: bytes  # the other fields
+
+    @classmethod
+    def of(cls, sample: Sample) -> PackedSample:
+        """Return a sample in less memory."""
+        numbers = (
+            astuple(sample.counters),
+            astuple(sample.steps),
+            sample.draft_load,
+            sample.kv_cache,
+        )
+        # `encode` would return bytes with room for a third more.
+        packed = bytearray()
+        _ENCODER.encode_into(numbers, packed)
+        return cls(
+            time=sample.time,
+            requests_running=sample.requests_running,
+            latencies=sample.latencies,
+            match=sample.match,
+            packed=bytes(packed),
+        )
+
+    def unpack(self) -> Sample:
+        """Return the sample, equal to that which was packed."""
+        counters, steps, draft_load, kv_cache = _DECODER.decode(self.packed)
+        return Sample(
+            time=self.time,
+            counters=Counters(*counters),
+            requests_running=self.requests_running,
+            draft_load=draft_load,
+            latencies=self.latencies,
+            match=self.match,
+            steps=Steps(*steps),
+            kv_cache=kv_cache,
+        )
+
+
 class SampleHistory(Struct, frozen=True):
     """The samples since the last counter reset, oldest first."""
 
     #: As far back as the longest window needs; empty after a response that lacked a
     #: series.
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[PackedSample, ...] = ()
+    newest: Sample | None = None  # the last of them
     resets: int = 0  # number of counter resets seen
     interrupted: bool = False  # whether a poll failed since the newest sample
 
     @property
-    def newest(self) -> Sample | None:
-        """The latest sample since the last reset."""
-        if self.samples:
-            return self.samples[-1]
-        return None
+    def newest_interval(self) -> tuple[Sample, Sample] | None:
+        """The two newest samples; ``None`` with fewer."""
+        if self.newest is None or len(self.samples) < 2:
+            return None
+        return self.samples[-2].unpack(), self.newest
 
-    def since(self, time: float) -> tuple[Sample, ...]:
+    def since(self, time: float) -> tuple[PackedSample, ...]:
         """Return the samples that are not older than `time`."""
         return self.samples[bisect_left(self.samples, time, key=attrgetter("time")) :]
 
@@ -132,20 +199,26 @@ class SampleHistory(Struct, frozen=True):
         """
         previous = self.newest
         if previous is None:
-            return replace(self, samples=(sample,), interrupted=False)
+            return _ending_at(sample, self.resets)
         if counters_reset(
             previous.counters, sample.counters, interrupted=self.interrupted
         ):
-            return SampleHistory(samples=(sample,), resets=self.resets + 1)
+            return _ending_at(sample, self.resets + 1)
         if _lost_series(previous.counters, sample.counters):
             # Otherwise the next response would show the whole counter as an increase.
             return SampleHistory(resets=self.resets)
         if self.interrupted or sample.time <= previous.time:
-            return SampleHistory(samples=(sample,), resets=self.resets)
+            return _ending_at(sample, self.resets)
         kept = self.since(sample.time - keep)
-        return SampleHistory(
-            samples=(*kept, sample.after(previous)), resets=self.resets
-        )
+        return _ending_at(sample.after(previous), self.resets, kept)
+
+
+def _ending_at(
+    newest: Sample, resets: int, earlier: tuple[PackedSample, ...] = ()
+) -> SampleHistory:
+    return SampleHistory(
+        samples=(*earlier, PackedSample.of(newest)), newest=newest, resets=resets
+    )
 
 
 def counters_reset(
@@ -237,7 +310,9 @@ class Latency(Struct, frozen=True):
 
 
 def latency_summaries(
-    before: Latencies | None, after: Latencies | None, between: Sequence[Sample] = ()
+    before: Latencies | None,
+    after: Latencies | None,
+    between: Sequence[PackedSample] = (),
 ) -> tuple[Latency, ...]:
     """Return the latencies of requests that finished between two samples; empty if
     unknown.
@@ -359,16 +434,17 @@ def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta 
     samples = history.since(newest.time - window.seconds - slack)
     if len(samples) < 2:
         return None
+    first = samples[0].unpack()
     if not newest.latencies and newest.match is None:
-        return delta(samples[0], newest)
+        return delta(first, newest)
     # Of latencies alone it matters how they varied within the window.
     last = len(samples) - 1
     blocks = min(MAX_BLOCKS, last)
     ends = [samples[round(i * last / blocks)] for i in range(blocks + 1)]
-    return delta(samples[0], newest, ends)
+    return delta(first, newest, ends)
 
 
-def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
+def delta(first: Sample, last: Sample, ends: Sequence[PackedSample] = ()) -> Delta:
     """Return the increase from `first` to `last`, two samples without a reset between
     them.
 

@@ -337,15 +337,14 @@ class PolledEngine(Struct, frozen=True, dict=True):
     @cached_property
     def trials(self) -> Trials:
         """The K that it really ran, with the newest interval."""
-        samples = self.state.history.samples
+        history = self.state.history
+        interval = history.newest_interval
         # Requests of an unknown context are comparable with no others.
-        if len(samples) < 2 or self._awaits_context:
+        if interval is None or self._awaits_context:
             return self.state.trials
-        previous, newest = samples[-2:]
         return self.state.trials.add(
-            previous,
-            newest,
-            started=samples[0].time,
+            *interval,
+            started=history.samples[0].time,
             context_tokens=self.context_tokens,
             deployment=(self.method, self.server.version),
         )
