@@ -12,8 +12,8 @@ measurements.yaml.
 Each measurement is estimated from what an operator would know, and from its mean
 acceptance length:
 
-* modelled: with hardware, size of the model, method, K and batch size, by the roofline
-  model;
+* modelled: with hardware, the model or its size, method, K and batch size, by the
+  roofline model;
 * generic: with the method, K and batch size alone, by the shipped profile;
 * calibrated: from step times of the same deployment at other batch sizes or other K.
 
@@ -45,6 +45,7 @@ from vllm_specdec_exporter.economics.calibration import (
 )
 from vllm_specdec_exporter.economics.cost import CostProfile
 from vllm_specdec_exporter.economics.hardware import (
+    CONTEXT_ERROR,
     METHOD_FAMILIES,
     PLAIN,
     PLAIN_KINDS,
@@ -53,10 +54,9 @@ from vllm_specdec_exporter.economics.hardware import (
     SPEEDUP,
     STEP,
     WIDER_PER_DOUBLING,
-    WIDER_PER_DOUBLING_OF_CONTEXT,
     Machine,
     Overheads,
-    context_widening,
+    context_error,
     method_family,
     parse_machine,
     plain_kind,
@@ -165,7 +165,8 @@ class Measurement(Struct, frozen=True):
     #: Parameters of the draft model, for the method `draft_model`.
     draft_billions: float | None = None
     note: str = ""  # what else to know
-    prompt: float = 0.0  # mean tokens of a prompt, 0 where they are not published
+    #: Mean tokens of a prompt, 0 where prompts are not in the times, or not published.
+    prompt: float = 0.0
     output: float = 1.0  # mean tokens of an answer
     draft_share: float = 1.0  # share of the steps that have drafts
 
@@ -406,6 +407,12 @@ def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> flo
     return t * math.sqrt(variance * (1 + 1 / len(errors)))
 
 
+def beyond_context(error: float, row: Measurement) -> float:
+    """Return what is left of an error beyond what its context brings, 0 if nothing."""
+    left = abs(error) - context_error(row.context)
+    return math.copysign(max(0.0, left), error)
+
+
 def speedup_interval(
     groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]
 ) -> float:
@@ -417,7 +424,7 @@ def speedup_interval(
     of_regime = []
     for group in groups:
         errors = [
-            error.speedup / widening(error.row.batch, error.row.context)
+            beyond_context(error.speedup, error.row) / widening(error.row.batch)
             for error in group
         ]
         group_kind = group[0].row.kind
@@ -429,8 +436,7 @@ def speedup_interval(
             of_regime.append(errors)
     # Not centred on the mean error of the class, which is that of its few sources and
     # does not carry over to another one: with each source left out, estimates moved by
-    # it are worse (median error 11.0 instead of 10.3 %), and 87.6 instead of 90.4 % lie
-    # inside their intervals.
+    # it are worse, and fewer lie inside their intervals.
     # The narrowest class that has enough deployments to show a spread.
     for errors in (of_kind, of_family):
         if len(errors) >= FEWEST:
@@ -461,8 +467,7 @@ def plain_interval(
         group for group in with_steps(groups) if plain_kind(group[0].row.model) == where
     ]
     errors = [
-        [error.plain / context_widening(error.row.context) for error in group]
-        for group in timed
+        [beyond_context(error.plain, error.row) for error in group] for group in timed
     ]
     centre = mean(map(mean, errors))
     far = reach(errors, centre, len(errors) - 1)
@@ -888,7 +893,7 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         "PERFECT_UNKNOWN": f"{perfect_unknown:.0%}",
         "PERFECT_LOSSES": f"{perfect_losses:.0%}",
         "WIDER": f"{100 * WIDER_PER_DOUBLING:.0f}",
-        "LONGER": f"{100 * WIDER_PER_DOUBLING_OF_CONTEXT:.0f}",
+        "LONGER": f"{100 * (math.exp(CONTEXT_ERROR) - 1):.0f}",
         "SHARED": str(SHARED_ERROR),
     }.items():
         text = text.replace(f"@{name}@", value)

@@ -159,7 +159,7 @@ CASES = {
     "trees": Case(
         _TREES,
         3,
-        ("UNKNOWN  tiny-llama: 0.75 to 1.7",),
+        ("UNKNOWN  tiny-llama: 0.7",),
         says=("mean acceptance length 1.90", "mean draft length –"),
         flags=(
             "--cost.hardware=h100",

@@ -320,7 +320,7 @@ class TestServers:
 
     def test_drafts_that_are_counted_in_part(self) -> None:
         """LMDeploy counts all tokens, and under load a part of the drafts that they
-        came from: no share of the tokens follows, and no speedup is lowered by one.
+        came from: no share of the tokens follows.
         """
         before = upstream("lmdeploy-k3.txt")
         after = before

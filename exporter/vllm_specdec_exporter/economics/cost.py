@@ -32,7 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
-from .hardware import PROMPTS, PhysicalModel, widening
+from .hardware import PROMPTS, PhysicalModel, context_error, widening
 
 #: Size over the target's of the smallest usual draft models, for the interval if the
 #: size is not known.
@@ -294,10 +294,10 @@ class CostProfile(Struct, frozen=True):
         uncertainty = self.uncertainty
         if not self.covers(batch):
             uncertainty = max(uncertainty, _EXTRAPOLATED)
-        power = 1.0
+        factor = 1 + uncertainty
         if self.physical is not None and self.basis is Basis.MODELLED:
-            power = widening(batch, self.context_tokens)
-        factor = math.pow(1 + uncertainty, power)
+            of_context = math.exp(context_error(self.context_tokens))
+            factor = math.pow(factor, widening(batch)) * of_context
         return 1 / factor, factor
 
     def covers(self, batch: float) -> bool:

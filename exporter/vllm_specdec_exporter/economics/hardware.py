@@ -410,26 +410,27 @@ PLAIN_KINDS = ("dense", "dense quantized", "experts")
 #: Factor of a speedup at one request, by `method_family` and `regime`; the same in both
 #: directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
-    ("eagle", "dense"): 1.23,
+    ("eagle", "dense"): 1.22,
     ("eagle", "experts"): 1.48,
-    ("mtp", "dense"): 1.46,
-    ("mtp", "experts"): 1.41,
-    ("parallel", "dense"): 1.82,
+    ("mtp", "dense"): 1.47,
+    ("mtp", "experts"): 1.4,
+    ("parallel", "dense"): 1.84,
     ("parallel", "experts"): 2.66,
     ("draft_model", "dense"): 8.21,
     ("draft_model", "experts"): 8.21,
-    ("lookup", "dense"): 1.75,
+    ("lookup", "dense"): 1.76,
     ("lookup", "experts"): 1.66,
 }
 #: What each doubling of the batch adds to the logarithm of that factor, as a share of
 #: it: at one request all steps read the weights; later multiplying, attention and the
 #: engine count more, and are known less.
 WIDER_PER_DOUBLING = 0.05
-#: The same for each doubling of the context beyond `_SHORT_CONTEXT`, of a speedup and
-#: of a plain step: kernels differ in how they read keys and values, most of all for
-#: several tokens of a request. The root of the mean squared error is 0.25 up to 1,000
-#: tokens, 0.35 from 4,000 and 0.54 from 10,000 on.
-WIDER_PER_DOUBLING_OF_CONTEXT = 0.5
+#: What each doubling of the context beyond `_SHORT_CONTEXT` adds to the logarithm of
+#: the factor of a speedup, and of a plain step: kernels differ in how they read keys
+#: and values, most of all for several tokens of a request. The root of the mean squared
+#: error is 0.25 up to 1,000 tokens, 0.35 from 4,000 and 0.54 from 10,000 on. Of 0.05 to
+#: 0.2, this leaves the fewest estimates without a verdict.
+CONTEXT_ERROR = 0.1
 #: Tokens of context that most published measurements have at the most.
 _SHORT_CONTEXT = 1000.0
 #: Factor of the time of a step with drafts, in both directions.
@@ -437,9 +438,9 @@ STEP = 2.18
 #: The least and the largest factor of the time of a step without drafts, by
 #: `plain_kind`, over what `observed_step.with_observed_step` gives.
 PLAIN: Mapping[str, tuple[float, float]] = {
-    "dense": (0.85, 1.19),
-    "dense quantized": (0.67, 1.52),
-    "experts": (0.73, 1.38),
+    "dense": (0.87, 1.19),
+    "dense quantized": (0.64, 1.59),
+    "experts": (0.74, 1.35),
 }
 #: Factor of the time of prompts, in both directions: long ones fill the multipliers,
 #: short ones come with what a request costs besides.
@@ -484,17 +485,15 @@ def regime(target: Model) -> str:
     return "dense"
 
 
-def widening(batch: float, context: float) -> float:
-    """Return the factor on the logarithm of a speedup's error, over that at one request
-    with a short context, for a batch from 1 up and a context in tokens.
+def widening(batch: float) -> float:
+    """Return the factor on the logarithm of the error at one request, for a batch from
+    1 up.
     """
-    of_batch = 1 + WIDER_PER_DOUBLING * math.log2(batch)
-    return of_batch * context_widening(context)
+    return 1 + WIDER_PER_DOUBLING * math.log2(batch)
 
 
-def context_widening(context: float) -> float:
-    """Return the factor on the logarithm of an error, over that with a short context,
-    for a context in tokens.
+def context_error(context: float) -> float:
+    """Return the part of an error that a context of so many tokens brings, as the
+    logarithm of a factor.
     """
-    doublings = math.log2(max(1.0, context / _SHORT_CONTEXT))
-    return 1 + WIDER_PER_DOUBLING_OF_CONTEXT * doublings
+    return CONTEXT_ERROR * math.log2(max(1.0, context / _SHORT_CONTEXT))

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 #: How far a size in a name may be from the published one: names round to a whole
 #: number, and some count a vision tower. What differs by more is another model, such
-#: as `DeepSeek-R1-Distill-Llama-8B`.
-_NEAR = 1.2
+#: as one of 12B whose name holds `DeepSeek-R1`.
+_NEAR = 1.25
+#: What the rest of the name of another model says, which was made from a known one.
+_OTHERS = re.compile(r"distill|tiny|lite|layers|nextn|random|assistant", re.IGNORECASE)
 
 
 class KnownModel(Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,8 +55,10 @@ def known_model(name: str, parameters: float | None) -> KnownModel | None:
     """Return the model that a served name holds, of several the one with the longest
     name; ``None`` if it holds none.
 
-    `parameters` is the size that the name says, ``None`` if it says none.
+    Of a path, the last part is the name. `parameters` is the size that it says,
+    ``None`` if it says none.
     """
+    name = name.rstrip("/").rpartition("/")[2]
     longest = ""
     found = None
     for model in known_models():
@@ -62,14 +66,18 @@ def known_model(name: str, parameters: float | None) -> KnownModel | None:
         if not 1 / _NEAR <= ratio <= _NEAR:
             continue
         for part in model.names:
-            if len(part) > len(longest) and _holds(name, part):
+            if len(part) > len(longest) and _is_called(name, part):
                 longest = part
                 found = model
     return found
 
 
-def _holds(name: str, part: str) -> bool:
-    # Not a part of a longer word or number: Qwen3-4B in Qwen3-4B-FP8, but not
-    # DeepSeek-V3 in DeepSeek-V3.2.
-    pattern = rf"(?<![a-z0-9.]){re.escape(part)}(?![a-z0-9.])"
-    return re.search(pattern, name, re.IGNORECASE) is not None
+def _is_called(name: str, part: str) -> bool:
+    # Not within a longer word or number: Qwen3-4B in Qwen3-4B-FP8, but not DeepSeek-V3
+    # in DeepSeek-V3.2.
+    pattern = rf"(?<![a-z0-9.]){re.escape(part)}(?![a-z0-9]|[._][0-9])"
+    match = re.search(pattern, name, re.IGNORECASE)
+    if match is None:
+        return False
+    rest = name[: match.start()] + name[match.end() :]
+    return _OTHERS.search(rest) is None

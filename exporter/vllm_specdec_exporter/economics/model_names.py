@@ -24,7 +24,10 @@ def parse_model(text: str) -> Model:
         return published
     total, _, active = size.replace("-a", "-A").partition("-A")
     stored = parse_precision(precision) if precision else BF16
-    parameters = parse_parameters(total)
+    try:
+        parameters = parse_parameters(total)
+    except ValueError as error:
+        raise ValueError(f"{error}; or a published model, such as Qwen3-8B") from error
     if not active:
         return from_parameters(parameters, stored)
     active_parameters = parse_parameters(active)
@@ -34,13 +37,15 @@ def parse_model(text: str) -> Model:
 
 
 def _published(name: str, precision: str) -> Model | None:
-    """Return the published model that a name holds, stored as `precision` says, or as
-    it is published if that is empty; ``None`` if it holds none.
+    """Return the published model that a name holds, ``None`` if it holds none.
+
+    It is stored as `precision` says; if that is empty, as the name says, else as it is
+    published.
     """
     known = known_model(name, size_in_name(name))
     if known is None:
         return None
-    stored = parse_precision(precision or known.precision)
+    stored = parse_precision(precision or _precision_in(name) or known.precision)
     return from_architecture(known.architecture, stored)
 
 
@@ -55,7 +60,7 @@ def with_details(model: Model, details: str) -> Model:
         name, _, value = pair.strip().partition("=")
         if model.architecture is not None and name in ("layers", "kv-heads", "experts"):
             raise ValueError(
-                f"{name} contradicts the model, whose dimensions are known; allowed: kv"
+                f"{name}: the dimensions of this model are known; allowed: kv"
             )
         match name:
             case "layers":
@@ -114,11 +119,14 @@ _ACTIVE = re.compile(r"[-_]A(\d+(?:\.\d+)?)B\b", re.IGNORECASE)
 #: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1),
 #: ``Qwen2.5-0.5B``.
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
+#: The first that a name holds: GPTQ-Int8 has eight bits, and GPTQ alone four.
 _PRECISIONS = (
     (re.compile(r"nvfp4|mxfp4|fp4", re.IGNORECASE), "fp4"),
-    (re.compile(r"awq|gptq|int4|w4a16|4bit", re.IGNORECASE), "int4"),
+    (re.compile(r"int4|w4a|4bit|q4_", re.IGNORECASE), "int4"),
+    (re.compile(r"int8|w8a|8bit|q8_", re.IGNORECASE), "int8"),
+    (re.compile(r"awq|gptq", re.IGNORECASE), "int4"),
     (re.compile(r"fp8", re.IGNORECASE), "fp8"),
-    (re.compile(r"int8|w8a8", re.IGNORECASE), "int8"),
+    (re.compile(r"bf16|fp16", re.IGNORECASE), "bf16"),
 )
 
 
@@ -145,16 +153,22 @@ def model_in_name(name: str) -> Model | None:
     has to say the size: `Some-30B-A3B` has all parameters and the active ones, and
     `Llama-3.1-9B` is enough because the family is dense. `Mixtral-8x7B` is not.
     """
-    parameters = size_in_name(name)
-    name = name.rpartition("/")[2]
-    matching = (stored for pattern, stored in _PRECISIONS if pattern.search(name))
-    precision = next(matching, "")
-    published = _published(name, precision)
+    published = _published(name, "")
     if published is not None:
         return published
+    parameters = size_in_name(name)
+    name = name.rpartition("/")[2]
     active = _ACTIVE.search(name)
     if parameters is None or (active is None and not _DENSE.search(name)):
         return None
-    stored = PRECISIONS[precision or "bf16"]
+    stored = PRECISIONS[_precision_in(name) or "bf16"]
     active_parameters = float(active[1]) * 1e9 if active else None
     return from_parameters(parameters, stored, active_parameters)
+
+
+def _precision_in(name: str) -> str:
+    """Return the precision that a name says, empty if it says none."""
+    for pattern, precision in _PRECISIONS:
+        if pattern.search(name):
+            return precision
+    return ""

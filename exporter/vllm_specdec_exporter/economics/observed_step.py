@@ -24,7 +24,7 @@ from .hardware import (
     SHARED_ERROR,
     SHARED_ERROR_REACH,
     STEP,
-    context_widening,
+    context_error,
     plain_kind,
 )
 
@@ -157,9 +157,9 @@ def _widened(factors: tuple[float, float], context: float) -> tuple[float, float
     """Return the factors of an interval with a short context for one of so many
     tokens.
     """
-    power = context_widening(context)
+    wider = math.exp(context_error(context))
     low, high = factors
-    return math.pow(low, power), math.pow(high, power)
+    return low / wider, high * wider
 
 
 def without_prompts(seconds: float, prompts: float) -> float:

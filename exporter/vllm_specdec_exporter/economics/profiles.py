@@ -255,7 +255,7 @@ def deployed(
 ) -> CostProfile:
     """Return the profile for the deployed models.
 
-    `target_model` is the served name, for the size if it is not given; dialect and
+    `target_model` is the served name, for the model if it is not given; dialect and
     version of the server are empty if not known. So is `printed`, the method that the
     server prints, for one that is not given.
     """

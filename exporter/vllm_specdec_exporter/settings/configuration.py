@@ -374,8 +374,8 @@ def _hardware(values: Mapping[str, Any]) -> Hardware | None:
 
 
 def _model(text: str) -> Model:
-    """Return the served model, from its size or its config.json, and details after a
-    comma.
+    """Return the served model, from its name, its config.json or its size, and details
+    after a comma.
     """
     size, _, details = text.partition(",")
     try:

@@ -309,7 +309,7 @@ def pool(measures: Sequence[Measures]) -> Measures:
     )
     pooled = replace(derive(measures[0].window, delta), estimate=estimate)
     if any(each.drafts and each.coverage_ratio is None for each in measures):
-        # Some of its drafts are not counted, so neither are some of their tokens.
+        # Unknown of one, so unknown of all.
         return replace(pooled, coverage_ratio=None)
     return pooled
 
