@@ -227,9 +227,9 @@ def roofline(row: Measurement) -> CostProfile:
     """Return the roofline model of a measurement's deployment."""
     precision = PRECISIONS[row.precision]
     parameters = row.parameters_billions * 1e9
-    known = known_model(row.target, parameters)
-    if known is not None:
-        target = from_architecture(known.architecture, precision)
+    published = known_model(row.target, parameters)
+    if published is not None:
+        target = from_architecture(published.architecture, precision)
     else:
         target = from_parameters(
             parameters, precision, _parameters(row.active_billions)
@@ -301,10 +301,10 @@ class Estimated(Struct, frozen=True):
         return self.low <= self.row.speedup <= self.high
 
 
-def load() -> list[Measurement]:
-    """Return all measurements."""
+def load(name: str = "measurements.yaml") -> list[Measurement]:
+    """Return all measurements of a file."""
     measurements = []
-    for entry in yaml.safe_load((HERE / "measurements.yaml").read_text("utf-8")):
+    for entry in yaml.safe_load((HERE / name).read_text("utf-8")):
         rows = entry.pop("rows")
         measurements += [Measurement(**entry, **row) for row in rows]
     return measurements
@@ -796,6 +796,32 @@ def perfect(estimates: Sequence[Estimated], factor: float) -> tuple[float, float
     return unknown, share(losses, lambda each: each.high < 1)
 
 
+def blind_tests() -> dict[str, list[Estimated]]:
+    """Return the estimates of blind.yaml, as the exporter ships them."""
+    rows = load("blind.yaml")
+    return {
+        "modelled": [by_profile(row, "modelled", row.profile()) for row in rows],
+        "observed": [
+            by_profile(row, "observed", by_step(row, row.profile()))
+            for row in rows
+            if row.plain_seconds
+        ],
+    }
+
+
+def blind_row(estimates: Sequence[Estimated]) -> str:
+    """Return the numbers of a row of the table of blind tests."""
+    numbers = summary(estimates)
+    sources = {each.row.source for each in estimates}
+    losses = [each for each in estimates if each.row.speedup < 1]
+    told_as_losses = sum(each.high < 1 for each in losses)
+    return (
+        f"{len(estimates)} | {len(sources)} | {numbers['median']:.0%} "
+        f"| {numbers['unknown']:.0%} | {numbers['wrong']:.1%} | {numbers['holds']:.0%} "
+        f"| {told_as_losses} of {len(losses)}"
+    )
+
+
 def misses(parts: dict[str, list[Estimated]]) -> list[str]:
     """Return the goals that are not reached."""
     missed = []
@@ -883,7 +909,10 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         )
     text = (HERE / "page.md.in").read_text("utf-8")
     perfect_unknown, perfect_losses = perfect(parts["modelled"], 1.4)
-    for name, value in {
+    blind = blind_tests()
+    modelled_blind = summary(blind["modelled"])
+    observed_blind = summary(blind["observed"])
+    for placeholder, content in {
         "NUMBER": str(len(rows)),
         "INTERVALS": intervals_table(),
         "TABLE": "\n".join(table),
@@ -892,11 +921,21 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         "SIDES": sides_table(parts),
         "PERFECT_UNKNOWN": f"{perfect_unknown:.0%}",
         "PERFECT_LOSSES": f"{perfect_losses:.0%}",
+        "BLIND_NUMBER": f"{modelled_blind['number']:.0f}",
+        "BLIND_SOURCES": str(len({each.row.source for each in blind["modelled"]})),
+        "BLIND_WRONG": f"{modelled_blind['wrong']:.1%}",
+        "BLIND_WRONG_OBSERVED": f"{observed_blind['wrong']:.1%}",
+        "BLIND_HOLDS": f"{modelled_blind['holds']:.0%}",
+        "BLIND_HOLDS_OBSERVED": f"{observed_blind['holds']:.0%}",
+        "BLIND_UNKNOWN": f"{modelled_blind['unknown']:.0%}",
+        "BLIND_UNKNOWN_OBSERVED": f"{observed_blind['unknown']:.0%}",
+        "BLIND_ROW": blind_row(blind["modelled"]),
+        "BLIND_ROW_OBSERVED": blind_row(blind["observed"]),
         "WIDER": f"{100 * WIDER_PER_DOUBLING:.0f}",
         "LONGER": f"{100 * (math.exp(CONTEXT_ERROR) - 1):.0f}",
         "SHARED": str(SHARED_ERROR),
     }.items():
-        text = text.replace(f"@{name}@", value)
+        text = text.replace(f"@{placeholder}@", content)
     return text
 
 

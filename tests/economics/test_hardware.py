@@ -806,9 +806,7 @@ class TestDetails:
     def test_a_config_has_all_but_the_precision_of_the_cache(self) -> None:
         shape = published(QWEN3_30B_MOE)
         assert with_details(shape, "kv=fp8").kv_bytes == 1
-        with pytest.raises(
-            ValueError, match="layers: the dimensions of this model"
-        ):
+        with pytest.raises(ValueError, match="layers: the dimensions of this model"):
             with_details(shape, "layers=48")
 
 
@@ -819,6 +817,15 @@ def test_no_published_measurement_counts_twice() -> None:
         for row in score.load()
     )
     assert not [row for row, times in seen.items() if times > 1]
+
+
+def test_the_blind_test_has_sources_of_its_own() -> None:
+    score = script("bench/accuracy/score.py")
+    blind = {(row.source, row.url) for row in score.load("blind.yaml")}
+    used = {(row.source, row.url) for row in score.load()}
+    for source, url in blind:
+        assert source not in dict(used), source
+        assert url is None or url not in {address for _, address in used}, url
 
 
 def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
