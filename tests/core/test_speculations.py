@@ -107,10 +107,10 @@ def test_one_configuration_for_two_models_is_of_neither() -> None:
         assert "one_for_several" in names(engine)
     unpolled = TargetResult(target="t", up=True)
     polled = replace(unpolled, engines=(first, second))
-    messages = [event.message for event in changes(unpolled, polled)]
+    messages = [event.message for event in changes(unpolled, polled, lambda e: e)]
     assert messages.count("configuration does not fit") == 1
     assert "configuration does not fit" not in [
-        event.message for event in changes(polled, polled)
+        event.message for event in changes(polled, polled, lambda e: e)
     ]
 
     single = [drafted(1e3, 8, SHARES, 75.0), drafted(2e4, 8, SHARES, 1500.0)]
@@ -120,8 +120,8 @@ def test_one_configuration_for_two_models_is_of_neither() -> None:
 
 
 def test_changes_are_seen_without_words() -> None:
-    """Only a poll with changes to log gets words, and its lines are those of polls that
-    all have them.
+    """Only engines that changed get words, and their lines are those of polls that all
+    have them.
     """
     states = {}
     bare = full = TargetResult(target="t")
@@ -131,11 +131,10 @@ def test_changes_are_seen_without_words() -> None:
         results = tuple(engine.result for engine in engines)
         polled = replace(bare, up=True, engines=results)
         with_words = explained(polled, engines)
-        events = list(changes(full, with_words))
-        assert list(changes(bare, with_words)) == events
-        seen = [event.message for event in changes(bare, polled)]
-        assert seen == [event.message for event in events]
-        logged.append(seen)
+        words = dict(zip(results, with_words.engines, strict=True))
+        events = list(changes(full, with_words, lambda engine: engine))
+        assert list(changes(bare, polled, words.__getitem__)) == events
+        logged.append([event.message for event in events])
         bare = polled
         full = with_words
     # The configuration does not fit from the first poll on, and verdicts follow.

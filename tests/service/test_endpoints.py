@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import html
 import itertools
 import json
 import re
@@ -29,6 +30,7 @@ from support.faulty_server import (
     hang,
     head,
     raw,
+    replay,
     status,
 )
 from support.programs import eventually
@@ -117,6 +119,27 @@ class TestMetrics:
 
 #: The windows of the exporter, by default.
 BOTH = ["30s", "5m"]
+
+
+def test_who_reads_gets_reasons() -> None:
+    """Which a poll does not make: page and snapshot ask for them."""
+    flags = ("--poll.interval", "1s", "--poll.timeout", "900ms")
+    with (
+        FaultyServer(replay(start=40)) as server,
+        running_exporter("--vllm.url", server.url, *flags) as exporter,
+    ):
+
+        def reasons() -> list[str]:
+            [target] = exporter.snapshot()["targets"]
+            return [
+                reason
+                for engine in target["engines"]
+                for reason in engine["quality"]["reasons"]
+            ]
+
+        assert eventually(reasons)
+        page = html.unescape(exporter.get("/").text)
+        assert any(reason[:12] in page for reason in reasons())
 
 
 class TestSnapshot:

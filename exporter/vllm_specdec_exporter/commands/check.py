@@ -36,7 +36,6 @@ from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import Payoff
 from ..measures.history import Window
-from ..observe import pipeline
 from ..observe.result import EngineResult, ExporterResult, TargetResult
 from ..observe.settings import Settings
 from ..per_request.summary import is_problem
@@ -329,7 +328,7 @@ async def _observe(
             await poller.poll()
     finally:
         await poller.close()
-    return pipeline.explained(poller.latest, poller.judged)
+    return poller.explained(poller.latest)()
 
 
 def observation(

@@ -2,9 +2,9 @@
 then the words for them.
 
 Every poll is judged, because advice has state and changes are logged. But hardly any is
-read otherwise than as metrics, which have no words, and the words take a fifth of
-reading and judging. So `judge_engine` decides, in codes and numbers, and `explain` adds
-the reasons and findings, when they are read.
+read otherwise than as metrics, which have no words, and these words are a seventh of
+the instructions of reading and judging. So `judge_engine` decides, and `explain` adds
+the reasons of quality and payoff, and findings, when they are read.
 """
 
 from msgspec import Struct

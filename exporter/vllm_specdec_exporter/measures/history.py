@@ -13,7 +13,8 @@ Two things end the samples that a window may span:
 With many engines, samples take most of the exporter's memory: a window of five minutes
 has 61 of an engine, each of twenty numbers, which take 1 kB as Python objects. But a
 window reads most of them in its first and its last sample alone. So samples are kept as
-`PackedSample`, in a third of that, and the one where a window begins is unpacked.
+`PackedSample`, in a third of that. Unpacked are the one where a window begins, and the
+second newest.
 
 Times are seconds of a monotonic clock and come with the samples.
 """

@@ -47,10 +47,10 @@ class JudgedEngine(Struct, frozen=True):
 
 
 def explained(target: TargetResult, judged: Sequence[JudgedEngine]) -> TargetResult:
-    """Return the result of a target with all words; `judged` are its engines at its
-    last successful poll.
+    """Return the result of a target with all reasons and findings; `judged` are its
+    engines at its last successful poll.
     """
-    if not target.engines:  # that poll failed, or is too old
+    if not target.engines:  # it is too old
         return target
     return replace(target, engines=tuple(engine.explained() for engine in judged))
 

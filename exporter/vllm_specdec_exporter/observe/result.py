@@ -103,6 +103,10 @@ def learned(steps: EngineSteps, time: float) -> LearnedSteps:
 class EngineResult(Struct, frozen=True):
     """One engine of a target after a successful poll.
 
+    As polled, quality and payoff have no reasons, advice that follows from an undecided
+    payoff is empty, and of the findings there are those on the configuration alone:
+    `pipeline.explained` adds the rest.
+
     Attributes:
         model_name: the server's label, empty where it has none.
         engine: the server's label, empty where it has none, and other labels that

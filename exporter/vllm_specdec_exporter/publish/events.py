@@ -6,7 +6,7 @@ There is never a line per poll.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -59,26 +59,38 @@ class Event(Struct, frozen=True):
     fields: dict[str, object] = field(default_factory=dict)
 
 
-def changes(previous: TargetResult, current: TargetResult) -> Iterator[Event]:
-    """Yield an event for each change between two successive results of a target."""
+def changes(
+    previous: TargetResult,
+    current: TargetResult,
+    explained: Callable[[EngineResult], EngineResult],
+) -> Iterator[Event]:
+    """Yield an event for each change between two successive results of a target.
+
+    `explained` adds the reasons to an engine's result; it is asked only for engines
+    that changed, as hardly any does.
+    """
     target: dict[str, object] = {"target": current.target}
     yield from _reachability(previous, current, target)
     engines = {engine.key: engine for engine in previous.engines}
-    events: list[Event] = []
+    events = 0
+    changed: list[tuple[EngineResult | None, EngineResult]] = []
     configured: list[str] = []
     for engine in current.engines:
         earlier = engines.get(engine.key)
-        events += _engine_changes(earlier, engine, target)
         configured += _configuration_changes(earlier, engine)
+        if number := sum(1 for _ in _engine_changes(earlier, engine, target)):
+            events += number
+            changed.append((earlier, engine))
     # Engines of one server are configured alike.
     for text in dict.fromkeys(configured):
         fields = {**target, "finding": text}
         yield Event(logging.WARNING, "configuration does not fit", fields)
     # A restart of a large server must not flood the log.
-    if len(events) > _MAX_LINES:
-        yield _info("many engines changed", target, changes=len(events))
-    else:
-        yield from events
+    if events > _MAX_LINES:
+        yield _info("many engines changed", target, changes=events)
+        return
+    for earlier, engine in changed:
+        yield from _engine_changes(earlier, explained(engine), target)
 
 
 def _configuration_changes(

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from .. import __version__
 from ..config.options import ConfigError
 from ..listener.web_config import WebConfigFileError
-from ..observe import pipeline
 from ..observe.result import ExporterResult, Reload, thresholds_by_model
 from ..publish.events import aggregate
 from ..publish.last_hour import LastHour
@@ -82,7 +81,9 @@ class Exporter:
         self._reloads = SharedRun(self._reload_now, RELOAD_SECONDS, clock)
 
     def latest(self) -> ExporterResult:
-        """Return the current result without waiting for a poll, and without words."""
+        """Return the current result without waiting for a poll; `explained` adds the
+        reasons and findings.
+        """
         time_now = self._clock()
         targets = tuple(poller.result(time_now) for poller in self._pollers)
         thresholds = dict(self.config.settings.thresholds.items())
@@ -98,17 +99,15 @@ class Exporter:
         )
 
     def explained(self) -> Callable[[], ExporterResult]:
-        """Return a function that returns the result of now with all words, in any
-        thread: of many servers that takes long.
+        """Return a function that returns the result of now with all reasons and
+        findings, in any thread: of many servers that takes long.
         """
         latest = self.latest()
-        judged = [poller.judged for poller in self._pollers]
-
-        def make() -> ExporterResult:
-            targets = tuple(map(pipeline.explained, latest.targets, judged))
-            return replace(latest, targets=targets)
-
-        return make
+        explained = [
+            poller.explained(target)
+            for poller, target in zip(self._pollers, latest.targets, strict=True)
+        ]
+        return lambda: replace(latest, targets=tuple(make() for make in explained))
 
     def _reload_result(self) -> Reload:
         """Return how the last readings of both configuration files ended."""

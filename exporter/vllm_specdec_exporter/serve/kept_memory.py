@@ -18,7 +18,7 @@ LEAST = 16 * MIB
 #: of a sample, packed; and of each number by bucket in it. One by position takes less.
 _ENGINE = 30_720
 _SAMPLE = 300
-_NUMBER = 32
+_NUMBER = 40
 
 
 class KeptMemory:

@@ -20,7 +20,7 @@ from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
 from ..observe import pipeline
 from ..observe.pipeline import JudgedEngine
-from ..observe.result import REASONS, PollFailure, TargetResult
+from ..observe.result import REASONS, EngineResult, PollFailure, TargetResult
 from ..observe.settings import Settings
 from ..observe.state import EngineState
 from ..publish.events import Event, changes
@@ -99,11 +99,11 @@ class Poller:
         self._expires: float | None = None
         #: The result of all further polls, without a request.
         self._final: PollFailure | None = None
-        #: Without words: `pipeline.explained` adds them.
+        #: Without reasons and most findings: `explained` adds them.
         self.latest = TargetResult(
             target=name, poll_errors_total=dict.fromkeys(REASONS, 0)
         )
-        #: The engines at the last successful poll.
+        #: Its engines, and what their reasons are made from.
         self.judged: tuple[JudgedEngine, ...] = ()
         self.last_hour: LastHour = {}
 
@@ -163,10 +163,37 @@ class Poller:
         else:
             self._succeed(polled, outcome)
         self._expires = self._clock() + self._patience
-        # Hardly any poll has changes to log, for which words are needed.
-        if any(changes(previous, self.latest)):
-            current = pipeline.explained(self.latest, self.judged)
-            self._log(changes(previous, current))
+        self._log(changes(previous, self.latest, self._explained_engine))
+
+    def explained(self, result: TargetResult) -> Callable[[], TargetResult]:
+        """Return a function that adds the reasons and findings to `result`, a result of
+        now, in any thread.
+        """
+        return partial(self._explain, result, self.judged)
+
+    def _explained_engine(self, engine: EngineResult) -> EngineResult:
+        judged = tuple(each for each in self.judged if each.result is engine)
+        result = replace(self.latest, engines=(engine,))
+        [explained] = self._explain(result, judged).engines
+        return explained
+
+    def _explain(
+        self, result: TargetResult, judged: tuple[JudgedEngine, ...]
+    ) -> TargetResult:
+        try:
+            return pipeline.explained(result, judged)
+        except Exception:  # noqa: BLE001 - without its reasons, a verdict holds
+            self._log_bug("reasons could not be written")
+            return result
+
+    def _log_bug(self, what: str) -> None:
+        logs.log(
+            logging.ERROR,
+            what,
+            target=self.name,
+            # Its last line may quote the server, which may quote a credential.
+            traceback=self._upstream.mask(traceback.format_exc().rstrip()),
+        )
 
     def _count_late(self, due: float) -> None:
         """Count the polls that a poll which begins now, and was due then, stands
@@ -205,13 +232,7 @@ class Poller:
         except Unrecognized as error:
             return _failure("unrecognized", error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
-            logs.log(
-                logging.ERROR,
-                "poll failed unexpectedly",
-                target=self.name,
-                # Its last line may quote the server, which may quote a credential.
-                traceback=self._upstream.mask(traceback.format_exc().rstrip()),
-            )
+            self._log_bug("poll failed unexpectedly")
             return PollFailure("internal", f"{type(error).__name__}: {error}")
 
     def _succeed(self, polled: TargetResult, judged: tuple[JudgedEngine, ...]) -> None:
@@ -296,6 +317,7 @@ class Poller:
         self.latest = replace(
             polled, up=False, failure=failure, engines=(), poll_errors_total=errors
         )
+        self.judged = ()
         if failure.reason not in _SAME_SERVER:
             self._expect_another_process()
 
