@@ -11,7 +11,7 @@ from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Sample
 
 #: Clients of each load that is recorded.
-_LOADS = (2, 6, 24, 40)
+_LOADS = (2, 6, 12, 24, 40)
 
 
 def record(path: Path, model: str) -> Path:

@@ -69,7 +69,7 @@ def test_wrong_settings_do_not_end_it(
         accept = "application/openmetrics-text;version=1.0.0"
         openmetrics = running.get("/metrics", Accept=accept)
         assert openmetrics.text.endswith("# EOF\n")
-        assert message in running.log()
+        assert eventually(lambda: message in running.log())
         assert running.log().count("standing by") == 1
 
 
