@@ -119,9 +119,10 @@ def _cost(path: Path, rounds: int) -> _Cost:
         return states
 
     full = poll_all({}, 0, _WARM)  # the windows are full from here on
-    _, engines = pipeline.process_reading(
+    _, judged = pipeline.judge_reading(
         full, reader.read(answers[-1]), _WARM * 5.0, settings
     )
+    engines = tuple(each.result for each in judged)
     result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),))
     cold = []
     ours = []

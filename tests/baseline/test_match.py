@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from baseline.recordings import BOUNDS, baseline, bucket, histogram, record, samples
 from economics.servers import settings_for
-from support.builders import counters
+from support.builders import counters, process_reading
 from support.builders import requests as recorded_requests
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.config.thresholds import Thresholds
@@ -45,7 +45,6 @@ from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
 

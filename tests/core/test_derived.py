@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.builders import lines, processed, tensorrt, upstream
+from support.builders import lines, process_reading, processed, tensorrt, upstream
 from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
@@ -28,7 +28,7 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.derived_totals import Derivation, why_unadvisable
-from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
+from vllm_specdec_exporter.observe.pipeline import interrupt
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
 

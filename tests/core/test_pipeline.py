@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from support.builders import OPENMETRICS, counters, processed, upstream
+from support.builders import OPENMETRICS, counters, process_reading, processed, upstream
 from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
@@ -23,7 +23,7 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
+from vllm_specdec_exporter.observe.pipeline import interrupt
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
 

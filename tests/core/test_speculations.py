@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from core.test_pipeline import EASY
 from golden.cases import drafted
+from support.builders import process_reading
 from vllm_specdec_exporter.economics.speculative_config import (
     Speculation,
     parse_speculation,
@@ -16,7 +17,6 @@ from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.observe.pipeline import (
     explained,
     judge_reading,
-    process_reading,
 )
 from vllm_specdec_exporter.observe.result import EngineResult, TargetResult
 from vllm_specdec_exporter.observe.settings import Settings

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from support.builders import counters
+from support.builders import counters, process_reading
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
 from vllm_specdec_exporter.economics.cost import Basis, CostProfile, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
@@ -25,7 +25,6 @@ from vllm_specdec_exporter.engines.reading import (
     Steps,
 )
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.observe.state import EngineState

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from llamacpp.prescribed import COST, REQUESTS, SETS, differences
-from support.builders import upstream
+from support.builders import process_reading, upstream
 from vllm_specdec_exporter.economics.cost import (
     Basis,
     CostProfile,
@@ -18,7 +18,6 @@ from vllm_specdec_exporter.economics.cost import (
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Window
-from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.settings import Settings
 
 KNOWN = CostProfile(

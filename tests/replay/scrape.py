@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from alerts.promtool import RULES, series_names
 from replay.traffic import Conditions, Engine
+from support.builders import process_reading
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware, for_method
 from vllm_specdec_exporter.economics.speculative_config import Speculation
@@ -152,7 +153,7 @@ class Replica:
                     errors.get(conditions.serving, 0.0) + 12.0 * storage.step
                 )
             elif conditions.current:
-                states, results = pipeline.process_reading(
+                states, results = process_reading(
                     states,
                     reading,
                     time=time,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.repository import ROOT
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Delta, Sample
-from vllm_specdec_exporter.observe.pipeline import process_reading
+from vllm_specdec_exporter.observe.pipeline import judge_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.observe.state import EngineState
@@ -105,6 +105,14 @@ def count(drafts: Iterable[Draft], k: int, *, plain_tokens: int = 0) -> Counters
         accepted_tokens_per_position=tuple(positions),
         generation_tokens=accepted_tokens + rounds + plain_tokens,
     )
+
+
+def process_reading(
+    *arguments: Any, **more: Any
+) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
+    """`judge_reading`, with the reasons and findings of the results."""
+    states, judged = judge_reading(*arguments, **more)
+    return states, tuple(engine.explained() for engine in judged)
 
 
 def processed(

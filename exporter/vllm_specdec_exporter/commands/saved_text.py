@@ -216,13 +216,13 @@ def _judge(
         settings, windows=(window,), judged=window, slack=span, latencies=True
     )
     states: dict[EngineKey, EngineState] = {}
-    results: tuple[EngineResult, ...] = ()
+    judged: tuple[pipeline.JudgedEngine, ...] = ()
     for index, reading in enumerate(readings):
         moment = span * index / (len(readings) - 1)
-        states, results = pipeline.process_reading(
+        states, judged = pipeline.judge_reading(
             states, _without_idle_load(reading), moment, settings
         )
-    return results
+    return tuple(engine.explained() for engine in judged)
 
 
 def _without_idle_load(reading: Reading) -> Reading:

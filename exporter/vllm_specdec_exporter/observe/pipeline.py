@@ -1,10 +1,10 @@
 """The pipeline: from the state and the newest reading of an engine to its published
 result.
 
-`process_reading` takes each engine of a response through four steps: the state with the
+`judge_reading` takes each engine of a response through four steps: the state with the
 new sample (`state`), what follows from its windows (`polled_engine`), the judgement of
-that (`judgement.judge`), and the result (`result`). `judge_reading` leaves out the
-words of the result, which `explained` adds when they are read.
+that (`judgement.judge`), and the result (`result`). It leaves out reasons and findings,
+which `explained` adds when they are read.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,14 +27,14 @@ from .state import EngineState
 
 
 class JudgedEngine(Struct, frozen=True):
-    """An engine after a poll, and what the words of its result are made from."""
+    """An engine after a poll, and what the reasons of its result are made from."""
 
-    #: Without words but those on the configuration, see `Judgement`.
+    #: As polled, see `EngineResult`.
     result: EngineResult
     case: Case
 
     def explained(self) -> EngineResult:
-        """Return the result with all words."""
+        """Return the result with all reasons and findings."""
         decided = Verdicts(self.result.quality, self.result.payoff, self.result.advice)
         judgement = explain(self.case, decided)
         return replace(
@@ -55,22 +55,6 @@ def explained(target: TargetResult, judged: Sequence[JudgedEngine]) -> TargetRes
     return replace(target, engines=tuple(engine.explained() for engine in judged))
 
 
-def process_reading(
-    states: Mapping[EngineKey, EngineState],
-    reading: Reading,
-    time: float,
-    settings: Settings,
-    upstream_version: str = "",
-    shapes: Mapping[str, DraftShape] | None = None,
-    models: Collection[str] = (),
-) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
-    """Return what `judge_reading` does, with all words of the results."""
-    new_states, judged = judge_reading(
-        states, reading, time, settings, upstream_version, shapes, models
-    )
-    return new_states, tuple(engine.explained() for engine in judged)
-
-
 def judge_reading(
     states: Mapping[EngineKey, EngineState],
     reading: Reading,
@@ -84,8 +68,8 @@ def judge_reading(
     seconds.
 
     `shapes` has draft lengths by model, from records of single requests; `models` are
-    those of other servers with the same settings. The state of
-    an engine that is no longer in the reading is dropped, so memory is bounded.
+    those of other servers with the same settings. The state of an engine that is no
+    longer in the reading is dropped, so memory is bounded.
     """
     server = PolledServer(reading, upstream_version, shapes or {})
     served = {engine.key.model_name for engine in reading.engines}.union(models)
